@@ -1,0 +1,1 @@
+"""The engine: terms, rules, saturation and extraction. Knows nothing of torch."""

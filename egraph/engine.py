@@ -1,0 +1,399 @@
+"""Load facts, saturate under a budget, read the e-classes back.
+
+The only place that touches egglog's low-level parts. Commands are built once for a set of families
+and run as they are: the high-level API walks all declarations on each call, which costs more than
+saturating a small graph does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from egglog import EGraph, Schedule, bindings, ruleset, run, union
+from egglog.egraph import span as here
+
+from egraph import facts as fact_tables
+from egraph.facts import Facts, Wanted, tables, tsv
+from egraph.language import nil, operands
+from egraph.rules import Phase, table
+from egraph.worker import EngineError, Worker
+
+__all__ = ["EClasses", "ENode", "EngineError", "Saturation", "Session", "session"]
+
+
+class ENode(NamedTuple):
+    """One e-node: an operator, its children as e-class numbers, its integers.
+
+    The integers of `split` are d and then the cuts; those of the others are in the order of
+    egraph/language.py.
+    """
+
+    op: str
+    children: tuple[int, ...]
+    params: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EClasses:
+    """The e-graph as plain data.
+
+    Attributes:
+        of: e-class of each value number that was loaded. Classes with a value come first, in the
+            order of their least one; the others follow in a fixed order of their terms.
+        enodes: the e-nodes of each class, in a fixed order of their terms.
+        written: the intervals that are named, as (e-class, d, a, b).
+        selected: the elements that are named, as (e-class, d, i).
+    """
+
+    of: dict[int, int]
+    enodes: list[list[ENode]]
+    written: frozenset[tuple[int, ...]]
+    selected: frozenset[tuple[int, ...]]
+
+    @classmethod
+    def none(cls) -> EClasses:
+        """The e-classes of a graph of which nothing was loaded."""
+        return cls({}, [], frozenset(), frozenset())
+
+
+@dataclass
+class Saturation:
+    """How a run went.
+
+    Attributes:
+        stopped: "saturated", or the budget that ended it: "iterations" or "enodes".
+        iterations: algebra iterations run.
+        enodes: e-nodes when it ended.
+        eclasses: e-classes that were read back.
+        matches: matches by rule name, rules without a match left out.
+    """
+
+    stopped: str = "saturated"
+    iterations: int = 0
+    enodes: int = 0
+    eclasses: int = 0
+    matches: dict[str, int] = field(default_factory=dict)
+
+
+# How the columns of a constructor read: T an e-class, i an integer, v a vector of integers.
+VIEWS: dict[str, str] = {
+    "slice": "Tiii",
+    "select": "Tii",
+    "split": "Tiv",
+    "unbind": "Ti",
+    "piece": "Ti",
+}
+COLUMNS: dict[str, str] = {
+    **VIEWS,
+    "scatter": "TTiii",
+    "cat": "Ti",
+    "nil": "",
+    "cons": "TT",
+    "op": "iT",
+}
+CONSTRUCTORS = frozenset({"node", "operands", *COLUMNS})
+
+
+class _Prepared:
+    """An e-graph with its rules and no facts, and the commands that drive it.
+
+    Made, used and dropped on the worker's thread only.
+    """
+
+    def __init__(self, families: tuple[str, ...]) -> None:
+        self.egraph = EGraph()
+        self.raw = self.egraph._egraph
+        rules = [rule for rule in table() if rule.family in families]
+        phases: dict[Phase, Schedule] = {
+            phase: run(
+                ruleset(*(rule.declaration for rule in rules if rule.phase == phase), name=phase)
+            )
+            for phase in ("algebra", "span", "chain", "tiling")
+        }
+        for relation in fact_tables.RELATIONS.values():
+            self.egraph._callable_to_egg(relation)
+        self.egraph.register(union(operands(0)).with_(nil()))
+        spans = phases["span"].saturate()
+        self.load = self._command(run(fact_tables.load) + spans)
+        self.step = self._command(phases["algebra"] + spans)
+        self.want = self._command(
+            run(fact_tables.want) + phases["chain"].saturate() + phases["tiling"].saturate()
+        )
+        for command in (self.load, self.step, self.want):
+            self.raw.run_program(command)
+        names = {rule.declaration.decl: rule.name for rule in rules}
+        self.rule_names = {
+            key: names[decl]
+            for key, decl in self.egraph._state.rule_name_to_command_decl.items()
+            if decl in names
+        }
+        self.directory = tempfile.mkdtemp(
+            prefix="fxsat-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
+        )
+        self.paths = {
+            name: os.path.join(self.directory, f"{name}.tsv") for name in fact_tables.RELATIONS
+        }
+        self.input = {
+            name: bindings.Input(here(0), f"{name}_fact", path)
+            for name, path in self.paths.items()
+        }
+        self.sizes = bindings.PrintSize(here(0), None)
+
+    def _command(self, schedule: Schedule) -> bindings._Command:
+        self.egraph._add_decls(schedule)
+        return self.egraph._state.run_schedule_to_egg(schedule.schedule)
+
+    def push(self) -> None:
+        self.raw.run_program(bindings.Push(1))
+
+    def pop(self) -> None:
+        self.raw.run_program(bindings.Pop(here(0), 1))
+
+    def read_in(self, rows: list[tuple[str, str]]) -> None:
+        """Load relations from (name, tab-separated lines)."""
+        for name, text in rows:
+            with open(self.paths[name], "w") as file:
+                file.write(text)
+        self.raw.run_program(*(self.input[name] for name, _ in rows))
+
+    def run(self, command: bindings._Command, saturation: Saturation) -> bool:
+        """Run one command, add up its matches and e-nodes; whether it changed anything."""
+        done, sizes = self.raw.run_program(command, self.sizes)
+        assert isinstance(done, bindings.RunScheduleOutput)
+        assert isinstance(sizes, bindings.PrintAllFunctionsSize)
+        for key, count in done.report.num_matches_per_rule.items():
+            if count and key in self.rule_names:
+                name = self.rule_names[key]
+                saturation.matches[name] = saturation.matches.get(name, 0) + count
+        saturation.enodes = sum(size for name, size in sizes.sizes if name in CONSTRUCTORS)
+        return done.report.updated
+
+    def close(self) -> None:
+        """Remove the fact files."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Session:
+    """One graph in a prepared e-graph, from its facts to its e-classes."""
+
+    def __init__(self, engine: _Engine, families: tuple[str, ...]) -> None:
+        self._engine = engine
+        self._families = families
+        self.saturation = Saturation()
+
+    def saturate(self, facts: Facts, max_iterations: int, max_enodes: int) -> None:
+        """Load `facts` and run the algebra, one iteration at a time, until nothing new comes.
+
+        Args:
+            facts: the graph.
+            max_iterations: iterations at most.
+            max_enodes: e-nodes after which no further iteration starts.
+
+        Raises:
+            EngineError: egglog failed.
+        """
+        rows = tables(facts)
+
+        def work() -> None:
+            prepared = self._engine.prepared(self._families)
+            prepared.push()
+            prepared.read_in(rows)
+            prepared.run(prepared.load, self.saturation)
+            saturation = self.saturation
+            while True:
+                if saturation.enodes > max_enodes:
+                    saturation.stopped = "enodes"
+                    return
+                if saturation.iterations == max_iterations:
+                    saturation.stopped = "iterations"
+                    return
+                saturation.iterations += 1
+                if not prepared.run(prepared.step, saturation):
+                    return
+
+        self._engine.worker.call(work)
+
+    def tile(self, wanted: Wanted, *, everything: bool = False) -> EClasses:
+        """Propose tilings from the wanted intervals and read all e-classes back.
+
+        Leaves the e-graph as `saturate` left it, so that it can be asked again.
+
+        Args:
+            wanted: intervals named by nodes that are wanted.
+            everything: read scatters, cats, operators and operand lists too, which no rule makes and
+                extraction therefore knows already.
+
+        Raises:
+            EngineError: egglog failed.
+        """
+        rows = [(name, tsv(name, rows)) for name, rows in wanted._asdict().items() if rows]
+
+        def work() -> EClasses:
+            prepared = self._engine.prepared(self._families)
+            prepared.push()
+            if rows:
+                prepared.read_in(rows)
+                prepared.run(prepared.want, self.saturation)
+            classes = _read_back(prepared.raw, everything)
+            prepared.pop()
+            self.saturation.eclasses = len(classes.enodes)
+            return classes
+
+        return self._engine.worker.call(work)
+
+
+class _Row(NamedTuple):
+    op: str
+    children: tuple[bindings.Value, ...]
+    params: tuple[int, ...]
+    output: bindings.Value
+
+
+def _read_back(raw: bindings.EGraph, everything: bool) -> EClasses:
+    functions = raw.freeze().functions
+    number: dict[bindings.Value, int] = {}
+    of: dict[int, int] = {}
+    to_int = raw.value_to_i64
+    values = [(to_int(row.inputs[0]), row.output) for row in functions["node"].rows]
+    for n, value in sorted(values, key=lambda pair: pair[0]):
+        of[n] = number.setdefault(value, len(number))
+    if everything:
+        lists = [(to_int(row.inputs[0]), row.output) for row in functions["operands"].rows]
+        for _, value in sorted(lists, key=lambda pair: pair[0]):
+            number.setdefault(value, len(number))
+    enodes: list[list[ENode]] = [[] for _ in number]
+    waiting = _rows(raw, functions, everything)
+    # A class without a value is numbered once all the children of an e-node of it are.
+    while waiting:
+        ready = []
+        rest = []
+        for row in waiting:
+            children = tuple([number.get(child, -1) for child in row.children])
+            if -1 in children:
+                rest.append(row)
+            else:
+                ready.append((ENode(row.op, children, row.params), row.output))
+        if not ready:
+            raise AssertionError(f"e-nodes without a well-founded child: {waiting[:3]}")
+        ready.sort(key=lambda pair: pair[0])
+        for enode, output in ready:
+            n = number.setdefault(output, len(number))
+            if n == len(enodes):
+                enodes.append([])
+            enodes[n].append(enode)
+        waiting = rest
+    named = [
+        frozenset(
+            (number[row.inputs[0]], *map(to_int, row.inputs[1:])) for row in functions[name].rows
+        )
+        for name in ("written", "selected")
+    ]
+    return EClasses(of, enodes, *named)
+
+
+def _rows(
+    raw: bindings.EGraph, functions: dict[str, bindings.FrozenFunction], everything: bool
+) -> list[_Row]:
+    to_int, to_vec = raw.value_to_i64, raw.value_to_vec
+    rows = []
+    for op, columns in (COLUMNS if everything else VIEWS).items():
+        kinds = list(enumerate(columns))
+        for row in functions[op].rows:
+            inputs = row.inputs
+            children = []
+            params: list[int] = []
+            for i, kind in kinds:
+                if kind == "T":
+                    children.append(inputs[i])
+                elif kind == "i":
+                    params.append(to_int(inputs[i]))
+                else:
+                    params.extend(map(to_int, to_vec(inputs[i])))
+            rows.append(_Row(op, tuple(children), tuple(params), row.output))
+    return rows
+
+
+class _Engine:
+    """The worker of this process, its prepared e-graphs, and the lock that one session holds."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock = threading.Lock()
+        self.worker = Worker()
+        self._prepared: dict[tuple[str, ...], _Prepared] = {}
+
+    def prepared(self, families: tuple[str, ...]) -> _Prepared:
+        """The e-graph for these families; only on the worker's thread."""
+        found = self._prepared.get(families)
+        if found is None:
+            found = self._prepared[families] = _Prepared(families)
+        return found
+
+    def reset(self, families: tuple[str, ...]) -> None:
+        """Leave the e-graph for these families without facts; only on the worker's thread."""
+        self._prepared[families].pop()
+
+    def discard(self, families: tuple[str, ...]) -> None:
+        """Drop an e-graph whose state is unknown; only on the worker's thread."""
+        prepared = self._prepared.pop(families, None)
+        if prepared is not None:
+            prepared.close()
+
+    def stop(self) -> None:
+        """Drop everything where it was made and end the thread."""
+        if self.pid == os.getpid():
+            self.worker.post(lambda: [self.discard(key) for key in list(self._prepared)])
+            self.worker.stop()
+
+
+_engine: _Engine | None = None
+_engine_lock = threading.Lock()
+
+
+def _current() -> _Engine:
+    global _engine
+    with _engine_lock:
+        if _engine is None or _engine.pid != os.getpid():
+            if _engine is not None:
+                # The parent's e-graphs live on a thread that isn't here: keep them from being
+                # dropped, which would be on the wrong one.
+                _inherited.append(_engine)
+            _engine = _Engine()
+            atexit.register(_engine.stop)
+        return _engine
+
+
+_inherited: list[_Engine] = []
+
+
+def _after_fork_in_child() -> None:
+    global _engine_lock
+    _engine_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+@contextmanager
+def session(families: tuple[str, ...]) -> Iterator[Session]:
+    """Have a prepared e-graph to oneself.
+
+    Sessions of several threads take turns. A session that ends with an exception discards the
+    e-graph, so that the next one starts from a sound state.
+    """
+    engine = _current()
+    with engine.lock:
+        try:
+            yield Session(engine, families)
+        except BaseException:
+            engine.worker.post(lambda: engine.discard(families))
+            raise
+        engine.worker.call(lambda: engine.reset(families))

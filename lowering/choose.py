@@ -1,0 +1,462 @@
+"""What to choose from: e-classes, what uses demand of them, and what storage forbids.
+
+A use that sees only the layout key may take any e-node of a class: that is the *plain* choice of the
+class. An observer (an output, a custom operator, `view`, ...) takes a value in the exact layout, and
+with the storage, that the graph that came in gives it: the value's *anchored* choice, which is among
+the views of the anchored choices of what it was a view of. Where a class has nothing else, the two
+are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from egraph.engine import EClasses, ENode
+from egraph.extract import NO_GROUP, Alternative, Group, Problem, Solution
+from egraph.facts import Wanted
+from lowering.costs import Costs
+from lowering.layout_blind import is_layout_blind, is_layout_following
+from lowering.mutation import aliased
+from lowering.read import Reading, Value
+from lowering.signature import signature
+
+
+class Make(IntEnum):
+    """How an alternative is made; the first integer of its label, the others as said here."""
+
+    NODE = 0  # value, copy: one of the value's own nodes
+    SLICE = 1  # d, a, b
+    SELECT = 2  # d, i
+    PIECE = 3  # i: piece of the group
+    SAME = 4  # nothing: it is the anchored choice that is its child
+
+
+class Cuts(NamedTuple):
+    """What a group makes: the pieces of a source.
+
+    Attributes:
+        op: "split" or "unbind".
+        params: d, and for a split the cuts.
+        source: the choice that is cut.
+    """
+
+    op: str
+    params: tuple[int, ...]
+    source: int
+
+
+class Choices(NamedTuple):
+    """An extraction problem, and what its numbers stand for.
+
+    Attributes:
+        problem: what to choose from. The children of an alternative that is a node of the graph are
+            the choices of its operands, in their order.
+        eclass: e-class of each choice.
+        cuts: what each group makes.
+        class_of: e-class of each value.
+        members: values of each e-class.
+    """
+
+    problem: Problem
+    eclass: list[int]
+    cuts: list[Cuts]
+    class_of: list[int]
+    members: dict[int, list[int]]
+
+
+BLIND_OPERANDS: dict[object, tuple[int, ...]] = {torch.ops.aten.copy_.default: (1,)}
+"""Operands of which an observer sees only the values."""
+
+
+def choices(reading: Reading, eclasses: EClasses, costs: Costs) -> Choices:
+    """Set up the extraction of a graph from its e-classes."""
+    return _Chooser(reading, eclasses, costs).run()
+
+
+class _Chooser:
+    def __init__(self, reading: Reading, eclasses: EClasses, costs: Costs) -> None:
+        self.reading = reading
+        self.values = reading.values
+        self.enodes = eclasses.enodes
+        self.costs = costs
+        self.class_of: list[int] = []
+        self.members: dict[int, list[int]] = {}
+        fresh = len(eclasses.enodes)
+        for number in range(len(self.values)):
+            eclass = eclasses.of.get(number, fresh)
+            fresh += eclass == fresh
+            self.class_of.append(eclass)
+            self.members.setdefault(eclass, []).append(number)
+        self.problem = Problem()
+        self.eclass: list[int] = []
+        self.cuts: list[Cuts] = []
+        self.plains: dict[int, int] = {}
+        self.anchors: dict[tuple[int, int], int] = {}
+        self.variants: dict[int, list[int]] = {}
+        self.groups: dict[tuple[int, int], int] = {}
+        self.waiting: list[tuple[int, int, int, dict[int, int]]] = []
+        self.heights = self.measure()
+        self.shared = self.share() if reading.mutation else {}
+
+    def run(self) -> Choices:
+        for number, value in enumerate(self.values):
+            if value.root:
+                self.problem.roots.append(self.plain(self.class_of[number]))
+        while self.waiting:
+            choice, number, copy, sources = self.waiting.pop()
+            if number < 0:
+                self.problem.choices[choice] = self.plain_alternatives(self.eclass[choice])
+            else:
+                self.problem.choices[choice] = self.anchored_alternatives(number, copy, sources)
+        for eclass, variants in self.variants.items():
+            plain = self.plains.get(eclass)
+            if plain is not None:
+                self.problem.choices[plain].extend(
+                    Alternative(0, (-1,), (variant,), NO_GROUP, (Make.SAME,))
+                    for variant in variants
+                )
+        self.close_groups()
+        return Choices(self.problem, self.eclass, self.cuts, self.class_of, self.members)
+
+    # Choices
+
+    def new(self, eclass: int) -> int:
+        self.problem.choices.append([])
+        self.eclass.append(eclass)
+        return len(self.eclass) - 1
+
+    def plain(self, eclass: int) -> int:
+        """The choice among all e-nodes of a class."""
+        found = self.plains.get(eclass)
+        if found is None:
+            found = self.plains[eclass] = self.new(eclass)
+            self.waiting.append((found, -1, 0, {}))
+        return found
+
+    def anchored(self, number: int, copy: int = 0) -> int:
+        """The choice of a value in its own layout and with its own storage.
+
+        Args:
+            number: the value.
+            copy: 0, or the number of a storage that must be another than that of copy 0.
+        """
+        chain = []
+        at: int | None = number
+        while at is not None and (at, copy) not in self.anchors:
+            chain.append(at)
+            at = self.base(at)
+        for each in reversed(chain):
+            self.anchors[each, copy] = self.anchor(each, copy)
+        return self.anchors[number, copy]
+
+    def anchor(self, number: int, copy: int) -> int:
+        eclass = self.class_of[number]
+        if copy == 0 and not isinstance(self.val(number), torch.Tensor):
+            return self.plain(eclass)
+        sources: dict[int, int] = {}
+        at = self.base(number)
+        while at is not None:
+            sources.setdefault(self.class_of[at], self.anchors[at, copy])
+            term = self.values[at].term
+            at = term.sources[0] if term is not None and term.op == "slice" else None
+        if copy == 0 and self.is_lone(eclass, sources):
+            return self.plain(eclass)
+        choice = self.new(eclass)
+        self.waiting.append((choice, number, copy, sources))
+        if copy == 0:
+            self.variants.setdefault(eclass, []).append(choice)
+        return choice
+
+    def is_lone(self, eclass: int, sources: dict[int, int]) -> bool:
+        """Whether everything in a class has one layout and storage, given those of its sources."""
+        if any(self.plains.get(each) != choice for each, choice in sources.items()):
+            return False
+        members = self.members[eclass]
+        if eclass >= len(self.enodes) or not self.enodes[eclass]:
+            return len(members) == 1
+        return all(self.is_view(each) for each in members) and all(
+            source in sources for enode in self.enodes[eclass] for _, source in self.cuts_of(enode)
+        )
+
+    def is_view(self, number: int) -> bool:
+        """Whether a value is a slice or a select."""
+        term = self.values[number].term
+        return term is not None and term.op in ("slice", "select")
+
+    def base(self, number: int) -> int | None:
+        """The operand that a value's exact layout, or its storage, depends on."""
+        value = self.values[number]
+        if value.term is not None:
+            return None if value.term.op == "cat" else value.term.sources[0]
+        node = value.nodes[0]
+        if value.root or node.op != "call_function" or not value.operands:
+            return None
+        target: Any = node.target
+        follows = is_layout_following(target) or signature(target).aliases[:1] == (0,)
+        return value.operands[0] if follows else None
+
+    def val(self, number: int) -> object:
+        """What the value is, as a fake tensor."""
+        return self.values[number].nodes[0].meta.get("val")
+
+    # Alternatives
+
+    def plain_alternatives(self, eclass: int) -> list[Alternative]:
+        found: list[Alternative] = []
+        seen: set[Hashable] = set()
+        for number in self.members.get(eclass, ()):
+            if self.is_view(number):
+                continue
+            value = self.values[number]
+            operands = self.demand(value)
+            if value.key is not None:
+                if (value.key, operands) in seen:
+                    continue
+                seen.add((value.key, operands))
+            found.append(self.node(number, 0, operands))
+        if eclass < len(self.enodes):
+            for enode in self.enodes[eclass]:
+                for pieces, source in self.cuts_of(enode):
+                    if source != eclass:
+                        found.append(self.view(enode, pieces, self.plain(source)))
+        return found
+
+    def anchored_alternatives(
+        self, number: int, copy: int, sources: dict[int, int]
+    ) -> list[Alternative]:
+        if not self.is_view(number):
+            operands = self.demand(self.values[number])
+            base = self.base(number)
+            if base is not None:
+                operands = (self.anchors[base, copy], *operands[1:])
+            return [self.node(number, copy, operands)]
+        return [
+            self.view(enode, pieces, sources[source])
+            for enode in self.enodes[self.class_of[number]]
+            for pieces, source in self.cuts_of(enode)
+            if source in sources
+        ]
+
+    def node(self, number: int, copy: int, operands: tuple[int, ...]) -> Alternative:
+        """One of the value's own nodes."""
+        value = self.values[number]
+        node = value.nodes[0]
+        if node.op != "call_function":
+            cost = 0
+        elif value.term is None and (is_layout_following(node.target) or _is_free(node)):
+            cost = self.costs.view
+        else:
+            cost = self.costs.kernel
+        order = (0, self.heights[number], number)
+        return Alternative(cost, order, operands, NO_GROUP, (Make.NODE, number, copy))
+
+    def view(self, enode: ENode, pieces: ENode | None, source: int) -> Alternative:
+        """A slice or select of a source, or a piece of a list of its pieces."""
+        below = self.height(self.eclass[source])
+        if pieces is None:
+            make = Make.SLICE if enode.op == "slice" else Make.SELECT
+            order = (1, below, *enode.params)
+            return Alternative(
+                self.costs.slice, order, (source,), NO_GROUP, (make, *enode.params)
+            )
+        key = (enode.children[0], source)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = len(self.cuts)
+            self.cuts.append(Cuts(pieces.op, pieces.params, source))
+        order = (2, below, *pieces.params)
+        return Alternative(self.costs.piece, order, (), group, (Make.PIECE, *enode.params))
+
+    def cuts_of(self, enode: ENode) -> list[tuple[ENode | None, int]]:
+        """What a view e-node is a view of: the list it is a piece of, if any, and the e-class."""
+        if enode.op in ("slice", "select"):
+            return [(None, enode.children[0])]
+        if enode.op == "piece":
+            lists = self.enodes[enode.children[0]]
+            return [(each, each.children[0]) for each in lists]
+        return []
+
+    def close_groups(self) -> None:
+        """Give each group its members, and drop groups with a piece that nobody may want."""
+        makers: list[dict[int, list[int]]] = [{} for _ in self.cuts]
+        for choice, alternatives in enumerate(self.problem.choices):
+            for each in alternatives:
+                if each.group != NO_GROUP:
+                    makers[each.group].setdefault(each.label[1], []).append(choice)
+        dropped: set[tuple[int, int]] = set()
+        for group, (cuts, by_piece) in enumerate(zip(self.cuts, makers, strict=True)):
+            count = self.count(cuts)
+            members = []
+            for i in range(count):
+                # Where a piece is wanted both plain and anchored, the plain one is the anchored one.
+                wanting = by_piece.get(i, [])
+                best = min(wanting, key=self.preference, default=-1)
+                members.append(best)
+                dropped.update((choice, group) for choice in wanting if choice != best)
+            if -1 in members:
+                dropped.update((choice, group) for each in by_piece.values() for choice in each)
+                members = []
+            self.problem.groups.append(Group(self.costs.split, (cuts.source,), tuple(members)))
+        for choice in sorted({choice for choice, _ in dropped}):
+            self.problem.choices[choice] = [
+                each for each in self.problem.choices[choice] if (choice, each.group) not in dropped
+            ]
+
+    def preference(self, choice: int) -> tuple[bool, int]:
+        """Sorts anchored choices before plain ones."""
+        return (self.plains.get(self.eclass[choice]) == choice, choice)
+
+    def count(self, cuts: Cuts) -> int:
+        """How many pieces a group makes."""
+        if cuts.op == "split":
+            return len(cuts.params) - 2
+        val = self.val(self.members[self.eclass[cuts.source]][0])
+        assert isinstance(val, torch.Tensor)
+        return val.size(cuts.params[0])
+
+    # Demands
+
+    def demand(self, value: Value) -> tuple[int, ...]:
+        """The choice that each operand of a node has to be."""
+        node = value.nodes[0]
+        if node.op == "output":
+            return self.demand_of_outputs(value)
+        target: Any = node.target
+        blind = (
+            value.term is not None
+            or is_layout_blind(target)
+            or is_layout_following(target)
+            or _is_free(node)
+        )
+        also_blind = BLIND_OPERANDS.get(target, ())
+        return tuple(
+            [
+                self.plain(self.class_of[operand])
+                if (blind or i in also_blind) and not self.may_go_stale(operand)
+                else self.anchored(operand)
+                for i, operand in enumerate(value.operands)
+            ]
+        )
+
+    def demand_of_outputs(self, value: Value) -> tuple[int, ...]:
+        """Anchored choices: outputs alias each other, and the inputs, exactly as they did.
+
+        Outputs on two storages stay on two, even where the e-graph finds that they are equal.
+        """
+        nodes: list[Node] = []
+        map_arg(value.nodes[0].args, nodes.append)
+        storages: dict[int, dict[Node, int]] = {}
+        found = []
+        for node, operand in zip(nodes, value.operands, strict=True):
+            base = node
+            while (source := aliased(base)) is not None:
+                base = source
+            copy = 0
+            if base.op == "call_function":
+                seen = storages.setdefault(self.class_of[self.storage(operand)], {})
+                copy = seen.setdefault(base, len(seen))
+            found.append(self.anchored(operand, copy))
+        return tuple(found)
+
+    def storage(self, number: int) -> int:
+        """The value whose storage a value is a view of."""
+        while (base := self.base(number)) is not None:
+            term = self.values[number].term
+            if term is not None and term.op == "scatter":
+                return number
+            number = base
+        return number
+
+    def may_go_stale(self, number: int) -> bool:
+        """Whether a fresh value, read when a storage may be written, could become a view of it."""
+        mutation = self.reading.mutation
+        if not mutation or not any(node in mutation.late for node in self.values[number].nodes):
+            return False
+        own = mutation.root.get(self.values[number].nodes[0])
+        reached = self.shared.get(self.class_of[number], ())
+        return any(root is not own for root in reached)
+
+    def share(self) -> dict[int, list[Node]]:
+        """For each e-class, the written storages that an e-node of it may be a view of."""
+        above: dict[int, list[int]] = {}
+        for number in range(len(self.values)):
+            base = self.base(number)
+            term = self.values[number].term
+            if base is not None and (term is None or term.op != "scatter"):
+                above.setdefault(self.class_of[base], []).append(self.class_of[number])
+        for eclass, enodes in enumerate(self.enodes):
+            for enode in enodes:
+                for _, source in self.cuts_of(enode):
+                    above.setdefault(source, []).append(eclass)
+        reached: dict[int, list[Node]] = {}
+        for root in self.reading.mutation.roots:
+            if root not in self.reading.of:
+                continue
+            stack = [self.class_of[self.reading.of[root]]]
+            seen = set(stack)
+            while stack:
+                eclass = stack.pop()
+                reached.setdefault(eclass, []).append(root)
+                for each in above.get(eclass, ()):
+                    if each not in seen:
+                        seen.add(each)
+                        stack.append(each)
+        return reached
+
+    # Order
+
+    def measure(self) -> list[int]:
+        """The height of each value: the longest way down to an input."""
+        heights: list[int] = []
+        for value in self.values:
+            heights.append(1 + max([heights[each] for each in value.operands], default=-1))
+        return heights
+
+    def height(self, eclass: int) -> int:
+        """The height of an e-class: the least of its values'; new classes come last."""
+        members = self.members.get(eclass)
+        return min(self.heights[each] for each in members) if members else len(self.values)
+
+
+def _is_free(node: Node) -> bool:
+    """Whether a node computes nothing on a device: a getitem, or arithmetic on sizes."""
+    return not isinstance(node.target, OpOverload) and (
+        node.op == "call_function" and signature(node.target).merge  # type: ignore[arg-type]
+    )
+
+
+def named(found: Choices, solution: Solution, eclasses: EClasses) -> Wanted | None:
+    """The intervals that a solution names, or None if tilings were proposed from just those.
+
+    Only sources that the solution cuts count: what was named of others is gone with them.
+    """
+    written: set[tuple[int, ...]] = set()
+    selected: set[tuple[int, ...]] = set()
+    for each in solution.chosen.values():
+        make, *params = each.label
+        if make == Make.SLICE:
+            written.add((found.eclass[each.children[0]], *params))
+        elif make == Make.SELECT:
+            selected.add((found.eclass[each.children[0]], *params))
+        elif make == Make.PIECE:
+            op, (d, *cuts), source = found.cuts[each.group]
+            eclass, i = found.eclass[source], params[0]
+            if op == "split":
+                written.add((eclass, d, cuts[i], cuts[i + 1]))
+            else:
+                selected.add((eclass, d, i))
+    left = []
+    same = True
+    for now, before in ((written, eclasses.written), (selected, eclasses.selected)):
+        sources = {row[0] for row in now}
+        same = same and now == {row for row in before if row[0] in sources}
+        rows = [(min(found.members[row[0]]), *row[1:]) for row in now if row[0] in found.members]
+        left.append(tuple(sorted(rows)))
+    return None if same else Wanted(*left)

@@ -1,0 +1,121 @@
+"""Edits of an FX graph that can be taken back.
+
+Taking back restores the graph to what it was: arguments, order of nodes and of users, meta, and the
+name that the next node gets. A copy of the graph would cost 8 us a node; the journal costs only what
+is edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+
+class Journal:
+    """Edits one graph, and remembers how to take each edit back."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._undo: list[Callable[[], None]] = []
+        self._users: dict[Node, list[Node]] = {}
+        self._names = graph._graph_namespace
+        self._counts: dict[str, int] | None = None
+
+    def __len__(self) -> int:
+        """Number of edits."""
+        return len(self._undo)
+
+    def create(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], before: Node
+    ) -> Node:
+        """Create a call_function node in front of another one."""
+        names, graph = self._names, self.graph
+        if self._counts is None:
+            self._counts = dict(names._base_count)
+        for node in _nodes_in((args, kwargs)):
+            self._remember_users(node)
+        with graph.inserting_before(before):
+            node = graph.call_function(target, args, kwargs)
+
+        def undo() -> None:
+            graph.erase_node(node)
+            names._used_names.discard(node.name)
+            names._obj_to_name.pop(node, None)
+
+        self._undo.append(undo)
+        return node
+
+    def set_args(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Give a node other arguments."""
+        old = (node.args, node.kwargs)
+        for each in (*node.all_input_nodes, *_nodes_in((args, kwargs))):
+            self._remember_users(each)
+        node._update_args_kwargs(args, kwargs)
+        self._undo.append(lambda: node._update_args_kwargs(*old))
+
+    def set_val(self, node: Node, val: object) -> None:
+        """Give a node another `meta["val"]`."""
+        had, old = "val" in node.meta, node.meta.get("val")
+
+        def undo() -> None:
+            if had:
+                node.meta["val"] = old
+            else:
+                del node.meta["val"]
+
+        node.meta["val"] = val
+        self._undo.append(undo)
+
+    def move(self, node: Node, before: Node) -> None:
+        """Put a node in front of another one."""
+        follower = node.next
+        before.prepend(node)
+        self._undo.append(lambda: follower.prepend(node))
+
+    def erase(self, node: Node) -> None:
+        """Erase a node that has no users."""
+        follower = node.next
+        args, kwargs = node.args, node.kwargs
+        graph = self.graph
+        table = graph._find_nodes_lookup_table
+        for each in node.all_input_nodes:
+            self._remember_users(each)
+        order = list(table.table[table._key(node)])
+        graph.erase_node(node)
+
+        def undo() -> None:
+            follower.prepend(node)
+            node._erased = False
+            graph._len += 1
+            node._update_args_kwargs(args, kwargs)
+            rows = table.table[table._key(node)]
+            rows.clear()
+            rows.update(dict.fromkeys(order))
+
+        self._undo.append(undo)
+
+    def undo(self) -> None:
+        """Take all edits back, the last first."""
+        while self._undo:
+            self._undo.pop()()
+        if self._counts is not None:
+            self._names._base_count.clear()
+            self._names._base_count.update(self._counts)
+            self._counts = None
+        for node, users in self._users.items():
+            node.users.clear()
+            node.users.update(dict.fromkeys(users))
+        self._users.clear()
+
+    def _remember_users(self, node: Node) -> None:
+        if node not in self._users:
+            self._users[node] = list(node.users)
+
+
+def _nodes_in(arguments: Any) -> list[Node]:
+    found: list[Node] = []
+    map_arg(arguments, found.append)
+    return found

@@ -1,0 +1,180 @@
+"""Values as facts: what the e-graph is told of a graph.
+
+Only what a rule can touch is loaded. An opaque node becomes a term if it has a twin that it would
+equal if their operands turned out to be equal; otherwise its value is a name and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import torch
+
+from egraph.facts import Facts, Row, Wanted
+from lowering.layout import MetaKey, layout_key, tensor_layout_key
+from lowering.layout_blind import is_layout_blind, is_layout_following
+from lowering.read import Reading, Term, Value
+
+LAYOUT_RANKS = (4, 5)
+"""Ranks at which a memory format is read off all strides, those of size 1 included."""
+
+
+class Loaded(NamedTuple):
+    """A graph as the e-graph sees it.
+
+    Attributes:
+        facts: its terms.
+        wanted: the intervals that its nodes name.
+        code: the ordered code of each bound that was given a code.
+    """
+
+    facts: Facts
+    wanted: Wanted
+    code: dict[int, int]
+
+
+def load(reading: Reading) -> Loaded:
+    """Turn the values of a graph into facts."""
+    return _Loader(reading).run()
+
+
+class _Loader:
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.values = reading.values
+        self.facts = Facts()
+        self.code: dict[int, int] = {}
+        self.metas: dict[MetaKey, int] = {}
+        self.lists: dict[tuple[int, ...], int] = {(): 0}
+        self.keys: dict[Hashable, int] = {}
+
+    def run(self) -> Loaded:
+        terms = [
+            (number, value, value.term)
+            for number, value in enumerate(self.values)
+            if value.term is not None
+        ]
+        sizes = self.sizes(terms)
+        self.code = self.reading.bounds.ordered()
+        written: dict[Row, None] = {}
+        selected: dict[Row, None] = {}
+        for number, _, (op, sources, raw) in terms:
+            params = tuple([self.code[p] if p < 0 else p for p in raw])
+            x = sources[0]
+            if op == "slice":
+                self.facts.slice.append((number, x, *params))
+                written[x, *params] = None
+            elif op == "select":
+                self.facts.select.append((number, x, *params))
+                selected[x, *params] = None
+            elif op == "scatter":
+                self.facts.scatter.append((number, *sources, *params))
+                self.scatter(number, *sources, *params)
+            else:
+                self.facts.cat.append((number, self.operands(sources), *params))
+                self.meta(number)
+        cats = bool(self.facts.cat)
+        for (x, d), size in sizes.items():
+            self.facts.size.append((x, d, self.code[size] if size < 0 else size))
+            if cats:
+                self.meta(x)
+        self.facts.meta = list(dict.fromkeys(self.facts.meta))
+        if terms:
+            self.opaque([(number, value) for number, value, _ in terms])
+        whole = {(x, d, 0, size) for x, d, size in self.facts.size}
+        named = [row for row in written if row not in whole and row[2] != row[3]]
+        return Loaded(self.facts, Wanted(tuple(named), tuple(selected)), self.code)
+
+    def sizes(self, terms: list[tuple[int, Value, Term]]) -> dict[tuple[int, int], int]:
+        """The size of each dimension along which a value is cut, by value and dimension."""
+        cut: dict[tuple[int, int], None] = {}
+        for number, _, (op, sources, params) in terms:
+            if op == "scatter":
+                for each in (*sources, number):
+                    cut[each, params[0]] = None
+            elif op != "cat":
+                cut[sources[0], params[0]] = None
+        code = self.reading.bounds.code
+        return {(x, d): code(self.val(x).size(d)) for x, d in cut}
+
+    def val(self, value: int) -> torch.Tensor:
+        val = self.reading.node(value).meta["val"]
+        assert isinstance(val, torch.Tensor)
+        return val
+
+    def meta(self, value: int) -> None:
+        """Load the meta of a value, if it is known."""
+        key = tensor_layout_key(self.val(value))
+        if key is not None:
+            self.facts.meta.append((value, self.metas.setdefault(key, len(self.metas))))
+
+    def scatter(self, y: int, x: int, s: int, d: int, a: int, b: int) -> None:
+        """Load what slices of scatter `y` have in common with its source and with its base."""
+        vals = [self.val(each) for each in (y, x, s)]
+        keys = [tensor_layout_key(val) for val in vals]
+        if keys[0] is None:
+            return
+        sliced_alike = vals[0].dim() not in LAYOUT_RANKS
+        strides = [val.stride() for val in vals]
+        if keys[0] == keys[1] and (sliced_alike or strides[0] == strides[1]):
+            self.facts.alike.append((y, x))
+        conj, neg = keys[0].layout.conj, keys[0].layout.neg
+        layout = layout_key(vals[2].shape, strides[0], conj=conj, neg=neg)
+        if keys[2] is None or layout is None:
+            return
+        window = keys[0]._replace(shape=keys[2].shape, layout=layout)
+        meta = self.metas.setdefault(window, len(self.metas))
+        self.facts.window.append((y, d, a, b, meta))
+        self.meta(s)
+        if window == keys[2] and (sliced_alike or strides[0] == strides[2]):
+            self.facts.alike_window.append((y, s, d, a))
+
+    def operands(self, values: tuple[int, ...]) -> int:
+        """The number of an operand list; its tails are lists too."""
+        number = 0
+        for start in range(len(values) - 1, -1, -1):
+            rest, tail = number, values[start:]
+            fresh = len(self.lists)
+            number = self.lists.setdefault(tail, fresh)
+            if number == fresh:
+                self.facts.operand.append((number, values[start], rest))
+        return number
+
+    def opaque(self, terms: list[tuple[int, Value]]) -> None:
+        """Load the opaque nodes that may turn out to equal another."""
+        touched = {number for number, _ in terms}
+        touched.update(source for _, value in terms for source in value.operands)
+        twins: dict[Hashable, list[int]] = {}
+        for number, value in enumerate(self.values):
+            if value.key is not None and not touched.isdisjoint(value.operands):
+                operands = tuple([-1 if each in touched else each for each in value.operands])
+                twins.setdefault((value.key, operands), []).append(number)
+                touched.add(number)
+        for number in sorted(n for group in twins.values() if len(group) > 1 for n in group):
+            value = self.values[number]
+            key: Hashable = value.key
+            if not _is_blind(value):
+                key = (key, tuple([self.exact(n) for n in value.operands if n in touched]))
+            self.facts.op.append(
+                (
+                    number,
+                    self.keys.setdefault(key, len(self.keys)),
+                    self.operands(value.operands),
+                )
+            )
+
+    def exact(self, value: int) -> Hashable:
+        """The exact layout of a value, for an operator that sees it."""
+        val = self.reading.node(value).meta.get("val")
+        if not isinstance(val, torch.Tensor):
+            return value
+        return (
+            tuple(map(self.reading.bounds.code, val.stride())),
+            self.reading.bounds.code(val.storage_offset()),
+        )
+
+
+def _is_blind(value: Value) -> bool:
+    target = value.nodes[0].target
+    return is_layout_blind(target) or is_layout_following(target)

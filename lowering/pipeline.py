@@ -1,0 +1,203 @@
+"""saturate: read, saturate, extract, write, report."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from torch.fx import Graph, GraphModule
+from torch.fx.node import Target
+
+from egraph.engine import EClasses, Saturation, Session, session
+from egraph.extract import Solution, extract
+from egraph.facts import Wanted
+from lowering import collector
+from lowering.choose import Choices, choices, named
+from lowering.costs import COSTS
+from lowering.edits import Plan
+from lowering.journal import Journal
+from lowering.load import Loaded, load
+from lowering.options import Options
+from lowering.plan import plan
+from lowering.provenance import rewrites
+from lowering.read import Reading, Unsupported, read
+from lowering.report import Report
+from lowering.signature import name_of
+from lowering.write import write
+
+log = logging.getLogger(__name__)
+
+MAX_ROUNDS = 8
+"""Times that tilings are proposed anew from what the last choice still names."""
+
+
+def saturate(graph: Graph | GraphModule, options: Options = Options()) -> Report:
+    """Bring a graph to its canonical form, in place.
+
+    Args:
+        graph: an aten graph with `meta["val"]`, as a post-grad pass sees it. A graph module whose
+            graph changed is recompiled.
+        options: what to do; see Options.
+
+    Returns:
+        What was done, or why the graph was left exactly as it was.
+
+    Raises:
+        TypeError: `graph` is neither a graph nor a graph module, or `options` no Options.
+    """
+    module = graph if isinstance(graph, GraphModule) else None
+    target = graph.graph if isinstance(graph, GraphModule) else graph
+    if not isinstance(target, Graph):
+        raise TypeError(
+            f"saturate needs a torch.fx.Graph or GraphModule, not {type(graph).__name__}; "
+            "lowering.capture(fn, *inputs) gives the graphs of a function"
+        )
+    if not isinstance(options, Options):
+        raise TypeError(f"options must be lowering.Options, not {type(options).__name__}")
+    run = _Run(target, options)
+    report = run.report()
+    if report.changed and module is not None:
+        module.recompile()
+    return report
+
+
+class _Run:
+    """One graph on its way through."""
+
+    def __init__(self, graph: Graph, options: Options) -> None:
+        self.graph = graph
+        self.options = options
+        self.seconds: dict[str, float] = {}
+        self.journal = Journal(graph)
+
+    def report(self) -> Report:
+        before = _count(self.graph)
+        try:
+            with collector.paused():
+                return self.run(before)
+        except Unsupported as error:
+            return self.left(before, "unsupported", str(error))
+        except (KeyboardInterrupt, SystemExit):
+            self.journal.undo()
+            raise
+        except BaseException as error:
+            # A Rust panic is no Exception. Whatever it is, the compile must go on without us.
+            self.journal.undo()
+            reason = f"{type(error).__name__}: {error}"
+            log.warning(
+                "fxsat left a graph of %d nodes as it was: %s",
+                len(self.graph.nodes),
+                reason,
+                exc_info=log.isEnabledFor(logging.DEBUG),
+            )
+            return self.left(before, "failed", reason)
+
+    def run(self, before: dict[str, int]) -> Report:
+        options = self.options
+        with self.phase("read"):
+            reading = read(self.graph, options.families, options.keep_apart)
+            loaded = load(reading)
+        saturation, found, solution = self.search(reading, loaded)
+        with self.phase("write"):
+            edits = plan(
+                reading, loaded.code, found, solution, options.emit == "last_dim_minus_one"
+            )
+            names = rewrites(reading, found, solution, edits)
+            write(self.graph, edits, self.journal)
+        return Report(
+            changed=len(self.journal) > 0,
+            stopped=saturation.stopped,
+            reason=_reason(saturation, options),
+            before=before,
+            after=_count(self.graph) if len(self.journal) else before,
+            rewrites=names(),
+            matches=saturation.matches,
+            enodes=saturation.enodes,
+            eclasses=saturation.eclasses,
+            iterations=saturation.iterations,
+            seconds=self.seconds,
+            fallback=_fallback(solution),
+        )
+
+    def search(
+        self, reading: Reading, loaded: Loaded
+    ) -> tuple[Saturation, Choices, Solution]:
+        """Saturate and choose.
+
+        Tilings come from intervals that are named, but what is chosen may name fewer: then they are
+        proposed again from those, until a choice names what it was proposed from. A second run on
+        the result would start there.
+        """
+        options = self.options
+        costs = COSTS[options.prefer]
+        families = tuple(family for family in options.families if family != "cse")
+        if not loaded.facts.has_terms():
+            with self.phase("extract"):
+                found = choices(reading, EClasses.none(), costs)
+                return Saturation(), found, extract(found.problem)
+        with session(families) as engine:
+            with self.phase("saturate"):
+                engine.saturate(loaded.facts, options.max_iterations, options.max_enodes)
+            wanted = loaded.wanted
+            for _ in range(MAX_ROUNDS):
+                with self.phase("saturate"):
+                    eclasses = engine.tile(wanted)
+                with self.phase("extract"):
+                    found = choices(reading, eclasses, costs)
+                    solution = extract(found.problem)
+                    left = named(found, solution, eclasses)
+                if left is None:
+                    break
+                wanted = left
+        return engine.saturation, found, solution
+
+    def left(self, before: dict[str, int], stopped: str, reason: str) -> Report:
+        """The report of a graph that was left as it was."""
+        return Report(
+            changed=False,
+            stopped=stopped,
+            reason=reason,
+            before=before,
+            after=before,
+            seconds=self.seconds,
+        )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to a phase."""
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - start
+
+
+def _count(graph: Graph) -> dict[str, int]:
+    """Number of call nodes by target."""
+    targets: Counter[Target] = Counter(
+        [node.target for node in graph.nodes if node.op.startswith("call_")]
+    )
+    counts: Counter[str] = Counter()
+    for target, count in targets.items():
+        counts[name_of(target)] += count
+    return dict(sorted(counts.items()))
+
+
+def _reason(saturation: Saturation, options: Options) -> str:
+    if saturation.stopped == "iterations":
+        return f"stopped after max_iterations={options.max_iterations}, with what was found by then"
+    if saturation.stopped == "enodes":
+        return f"stopped at {saturation.enodes} e-nodes, more than max_enodes={options.max_enodes}"
+    return ""
+
+
+def _fallback(solution: Solution) -> str:
+    if not solution.inexact:
+        return ""
+    return (
+        f"in {solution.inexact} part(s) of the graph the search ran out of steps: the choice there is "
+        "sound and the best found, but may not be the cheapest"
+    )

@@ -1,0 +1,380 @@
+"""An FX graph as numbered values: equal nodes are one value, and the algebra's nodes are terms.
+
+Value numbering finds duplicates in one pass, about a microsecond for each argument. What it can't
+see (two nodes that become equal because something below them does) is left to the e-graph.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import SymInt
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Graph, Node
+
+from lowering.aten import LISTS, TERMS, Spelling, inductor_identity, pieces
+from lowering.bounds import Bounds
+from lowering.mutation import Mutation, analyse
+from lowering.signature import Signature, bind, is_symbolic, normal, signature
+
+
+class Term(NamedTuple):
+    """A value as the algebra sees it.
+
+    Attributes:
+        op: "slice", "select", "scatter" or "cat", as in egraph/language.py.
+        sources: value numbers of the tensors.
+        params: the integers, bounds as codes in the order in which they turned up.
+    """
+
+    op: str
+    sources: tuple[int, ...]
+    params: tuple[int, ...]
+
+
+class Key(NamedTuple):
+    """What makes two opaque nodes on equal operands equal."""
+
+    target: object
+    pattern: Hashable
+    tag: Hashable
+    epochs: tuple[int, ...] | None
+
+
+@dataclass(slots=True)
+class Value:
+    """One value of the graph.
+
+    Attributes:
+        nodes: the nodes that compute it, in order; the first stands for it.
+        operands: value numbers of what it is computed from, in the order of the arguments.
+        term: its term, or None for what is opaque.
+        key: what else than its operands makes an opaque value equal to another; None for a value
+            that never merges.
+        root: it is wanted whether or not anybody uses it.
+    """
+
+    nodes: list[Node]
+    operands: tuple[int, ...] = ()
+    term: Term | None = None
+    key: Key | None = None
+    root: bool = False
+
+
+class Unsupported(Exception):
+    """The graph is not one that fxsat can read; the message says what would have been right."""
+
+
+@dataclass
+class Reading:
+    """A graph as values.
+
+    Attributes:
+        nodes: all nodes, in order.
+        values: the values that are wanted, by number.
+        of: value of each wanted node. A node that returns a list whose pieces are terms has none.
+        lists: those nodes, each with its pieces.
+        dead: nodes that nothing wanted reaches.
+        bounds: the symbolic bounds.
+        mutation: what the writes of the graph forbid.
+    """
+
+    nodes: list[Node]
+    values: list[Value] = field(default_factory=list)
+    of: dict[Node, int] = field(default_factory=dict)
+    lists: dict[Node, list[Term]] = field(default_factory=dict)
+    dead: list[Node] = field(default_factory=list)
+    bounds: Bounds = field(default_factory=Bounds)
+    mutation: Mutation = field(default_factory=Mutation)
+
+    def node(self, value: int) -> Node:
+        """The node that stands for a value."""
+        return self.values[value].nodes[0]
+
+
+OPERAND: Hashable = object()
+"""Stands in a pattern for an operand."""
+
+MIXED: Hashable = object()
+"""The tag of a leaf whose users have several."""
+
+
+def read(graph: Graph, families: Iterable[str], keep_apart: Iterable[str] = ()) -> Reading:
+    """Number the values of a graph.
+
+    Args:
+        graph: the graph; it isn't changed.
+        families: rule families that are on. Without "cse" only terms that are equal are one value,
+            without "scatter" or "cat" those nodes are opaque, without any of the algebra's families
+            everything is.
+        keep_apart: names of overloads whose nodes never merge.
+
+    Raises:
+        Unsupported: the graph calls methods, modules or torch functions, or has no `meta["val"]`.
+    """
+    return _Reader(graph, frozenset(families), frozenset(keep_apart)).run()
+
+
+class _Reader:
+    def __init__(self, graph: Graph, families: frozenset[str], keep_apart: frozenset[str]) -> None:
+        self.out = Reading(list(graph.nodes))
+        self.merge = "cse" in families
+        off = {torch.ops.aten.slice_scatter.default} if "scatter" not in families else set()
+        off |= {torch.ops.aten.cat.default} if "cat" not in families else set()
+        algebra = bool(families - {"cse"})
+        self.terms = {t: f for t, f in TERMS.items() if algebra and t not in off}
+        self.lists = LISTS if algebra else {}
+        self.keep_apart = keep_apart
+        self.found: dict[Hashable, int] = {}
+        self.leaf_tags: dict[Node, Hashable] = {}
+
+    def run(self) -> Reading:
+        out = self.out
+        _check(out.nodes)
+        out.mutation = analyse(out.nodes)
+        live = _live(out.nodes)
+        for node in out.nodes:
+            if node not in live:
+                out.dead.append(node)
+            elif node.op == "call_function":
+                self.call(node)
+            elif node.op == "output":
+                operands: list[int] = []
+                self.pattern(node.args, operands)
+                self.add(node, Value([node], tuple(operands), root=True))
+            else:
+                self.leaf(node)
+        return out
+
+    def add(self, node: Node, value: Value) -> None:
+        self.out.of[node] = len(self.out.values)
+        self.out.values.append(value)
+
+    def number(self, node: Node, key: Hashable, value: Value) -> None:
+        """Give the node the value that has this key already, or else `value`."""
+        found = self.found.setdefault(key, len(self.out.values))
+        if found == len(self.out.values):
+            self.out.values.append(value)
+        else:
+            self.out.values[found].nodes.append(node)
+        self.out.of[node] = found
+
+    def leaf(self, node: Node) -> None:
+        symbol = _symbol(node)
+        if symbol is not None:
+            self.number(node, symbol, Value([node]))
+        elif node.op == "get_attr" and self.merge and not self.out.mutation:
+            self.number(node, ("get_attr", node.target), Value([node]))
+        else:
+            self.add(node, Value([node]))
+
+    def call(self, node: Node) -> None:
+        target: Any = node.target
+        sig = signature(target)
+        mergeable = (
+            sig.merge and node not in self.out.mutation.live and "unbacked_bindings" not in node.meta
+        )
+        if mergeable and self.algebra(node, target):
+            return
+        same = inductor_identity(node)
+        if isinstance(same, Node) and same in self.out.of:
+            self.out.of[node] = self.out.of[same]
+            self.out.values[self.out.of[same]].nodes.append(node)
+            return
+        operands: list[int] = []
+        symbol = _symbol(node)
+        if mergeable and symbol is not None:
+            self.pattern(node.args, operands)
+            self.number(node, symbol, Value([node], tuple(operands)))
+            return
+        pattern = self.arguments(node, sig, operands)
+        value = Value([node], tuple(operands), root=sig.effect or "unbacked_bindings" in node.meta)
+        if mergeable and self.merge and pattern is not None and str(target) not in self.keep_apart:
+            epochs = self.out.mutation.epochs.get(node)
+            value.key = Key(target, pattern, _tag(node), epochs)
+            self.number(node, (value.key, value.operands), value)
+        else:
+            self.add(node, value)
+
+    def algebra(self, node: Node, target: Any) -> bool:
+        """Read the node as a term, or as a list of terms; whether it is one."""
+        if self.out.mutation and node in self.out.mutation.epochs:
+            return False
+        if target is operator.getitem:
+            terms = self.out.lists.get(node.args[0])  # type: ignore[arg-type]
+            if terms is None:
+                return False
+            term = terms[node.args[1]]  # type: ignore[index]
+            self.number(node, term, Value([node], term.sources, term))
+            return True
+        make = self.terms.get(target)
+        if make is not None:
+            spelling = make(node, self.out.bounds)
+            if spelling is None or not self.tagged_alike(node, spelling.sources):
+                return False
+            if str(target) in self.keep_apart:
+                return False
+            term = self.term(spelling)
+            self.number(node, term, Value([node], term.sources, term))
+            return True
+        if target in self.lists:
+            spellings = pieces(node, self.out.bounds)
+            if spellings is None or str(target) in self.keep_apart:
+                return False
+            if not spellings or not self.tagged_alike(node, spellings[0].sources):
+                return False
+            self.out.lists[node] = [self.term(each) for each in spellings]
+            return True
+        return False
+
+    def term(self, spelling: Spelling) -> Term:
+        of = self.out.of
+        return Term(spelling.op, tuple([of[s] for s in spelling.sources]), spelling.params)
+
+    def tagged_alike(self, node: Node, sources: tuple[Node, ...]) -> bool:
+        """Whether a term and what it reads are in one stream, partition and recompute policy."""
+        tag = _tag(node)
+        for source in sources:
+            if source.op == "call_function":
+                other = _tag(source)
+            elif source in self.leaf_tags:
+                other = self.leaf_tags[source]
+            else:
+                tags = list(dict.fromkeys(_tag(user) for user in source.users))
+                other = self.leaf_tags[source] = tags[0] if len(tags) == 1 else MIXED
+            if other != tag:
+                return False
+        return True
+
+    def arguments(self, node: Node, sig: Signature, operands: list[int]) -> Hashable:
+        """The node's arguments as a pattern, by schema where it has one; fills in the operands.
+
+        None where an argument has no value to compare.
+        """
+        if not sig.parameters:
+            pattern = self.pattern(node.args, operands)
+            if node.kwargs:
+                kwargs = tuple([(k, self.pattern(v, operands)) for k, v in node.kwargs.items()])
+                pattern = None if pattern is None else (pattern, kwargs)
+            return pattern
+        parts = []
+        known = True
+        for parameter, argument in zip(sig.parameters, bind(node, sig.parameters), strict=True):
+            if parameter.kind != "plain":
+                argument = normal(argument, parameter.kind, node, sig)
+            part = self.pattern(argument, operands)
+            known = known and part is not None
+            parts.append(part)
+        return tuple(parts) if known else None
+
+    def pattern(self, argument: Any, operands: list[int]) -> Hashable:
+        """An argument as something to compare, numbers with their types, floats by their bits."""
+        kind = type(argument)
+        if kind is Node:
+            value = self.out.of.get(argument)
+            if value is None:
+                raise KeyError(f"node {argument.name} is used before it is defined")
+            operands.append(value)
+            return OPERAND
+        if kind is int or kind is str:
+            return argument  # type: ignore[no-any-return]
+        if argument is None:
+            return ("none",)
+        if kind is bool:
+            return ("bool", argument)
+        if kind is float:
+            return ("float", struct.pack("d", argument))
+        if kind is complex:
+            return ("complex", struct.pack("dd", argument.real, argument.imag))
+        if isinstance(argument, (list, tuple)):
+            parts = [self.pattern(each, operands) for each in argument]
+            return None if None in parts else ("list", *parts)
+        if isinstance(argument, dict):
+            items = [(k, self.pattern(v, operands)) for k, v in argument.items()]
+            return None if any(v is None for _, v in items) else ("dict", *items)
+        if isinstance(argument, slice):
+            parts = [
+                self.pattern(each, operands)
+                for each in (argument.start, argument.stop, argument.step)
+            ]
+            return None if None in parts else ("slice", *parts)
+        if isinstance(argument, SymInt):
+            return ("symbol", argument.node.expr)
+        if isinstance(
+            argument, (torch.dtype, torch.device, torch.layout, torch.memory_format, OpOverload)
+        ):
+            return argument
+        return None
+
+
+def _live(nodes: list[Node]) -> set[Node]:
+    """Nodes that an effect, an input or the output reaches."""
+    live: set[Node] = set()
+    for node in reversed(nodes):
+        if (
+            node.op != "call_function"
+            or signature(node.target).effect  # type: ignore[arg-type]
+            or "unbacked_bindings" in node.meta
+            or any(user in live for user in node.users)
+        ):
+            live.add(node)
+    return live
+
+
+def _check(nodes: list[Node]) -> None:
+    typed = False
+    for node in nodes:
+        if node.op in ("call_method", "call_module") or (
+            node.op == "call_function" and _is_torch_function(node.target)
+        ):
+            name = getattr(node.target, "__name__", node.target)
+            raise Unsupported(
+                f"node {node.name} is a {node.op} of {name}: this graph is from before AOTAutograd. "
+                "Give saturate an aten graph: in a post_grad_custom_pre_pass hook, from "
+                "lowering.capture(fn, *inputs), or from make_fx(fn, tracing_mode='fake')(*inputs)"
+            )
+        typed = typed or "val" in node.meta
+    if not typed and any(node.op == "call_function" for node in nodes):
+        raise Unsupported(
+            'no node has meta["val"], so no shape is known. Take the graph from '
+            "lowering.capture(fn, *inputs), or run "
+            "torch.fx.passes.fake_tensor_prop.FakeTensorProp(module).propagate(*inputs) on it first"
+        )
+
+
+def _is_torch_function(target: object) -> bool:
+    """Whether a target is what users call, rather than an operator of an aten graph."""
+    if isinstance(target, (OpOverload, HigherOrderOperator)):
+        return False
+    module = getattr(target, "__module__", None)
+    if module is None:
+        return isinstance(getattr(target, "__objclass__", None), type) or callable(target)
+    return (
+        module.startswith("torch")
+        and not module.startswith(("torch._inductor", "torch.fx", "torch.utils._sympy"))
+        and not is_symbolic(target)  # type: ignore[arg-type]
+    )
+
+
+def _symbol(node: Node) -> Hashable:
+    """What a node that holds a symbolic integer is known by, or None."""
+    val = node.meta.get("val")
+    if type(val) is SymInt and val.node.maybe_as_int() is None:
+        return ("symbol", val.node.expr)
+    return None
+
+
+def _tag(node: Node) -> Hashable:
+    """What nodes that merge have to agree in: recompute policy, partition, stream."""
+    meta = node.meta
+    recompute = meta.get("recompute")
+    partition = meta.get("partitioner_tag")
+    custom = meta.get("custom")
+    if recompute is None and partition is None and not custom:
+        return None
+    return (str(recompute), str(partition), repr(custom) if custom else "")
