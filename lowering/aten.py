@@ -160,7 +160,7 @@ def pieces(node: Node, bounds: Bounds) -> list[Spelling] | None:
         return [Spelling("select", (x,), (d, i)) for i in range(len(vals))]
     sizes: list[Number] = [piece.size(d) for piece in vals]
     cuts = [bounds.code(at) for at in accumulate(sizes, initial=0)]
-    if cuts[-1] != bounds.code(val.size(d)):
+    if cuts[-1] != bounds.code(val.size(d)) or not all(map(bounds.can_write, cuts[:-1])):
         return None
     return [Spelling("slice", (x,), (d, a, b)) for a, b in pairwise(cuts)]
 

@@ -27,6 +27,7 @@ class Bounds:
         self._codes: dict[Any, int] = {}
         self._numbers: list[Number] = []
         self._known: dict[tuple[int, int], bool] = {}
+        self._held: set[object] = set()
 
     def code(self, number: Number) -> int:
         """The bound that stands for a size, a start or an end that is not negative."""
@@ -55,6 +56,21 @@ class Bounds:
         """Code by code, the code in the order of the expressions."""
         codes = sorted(self._codes.items(), key=lambda item: str(item[0]))
         return {code: -len(codes) + i for i, (_, code) in enumerate(codes)}
+
+    def hold(self, number: SymInt) -> None:
+        """Note that a node of the graph holds a symbolic number."""
+        self._held.add(number.node.expr)
+
+    def can_write(self, bound: int) -> bool:
+        """Whether a bound can be an argument: a number, or made by sums and products of nodes."""
+        return bound >= 0 or self._can_write(self.expression(bound))
+
+    def _can_write(self, expression: Any) -> bool:
+        if expression in self._held or expression.is_Integer:
+            return True
+        return (expression.is_Add or expression.is_Mul) and all(
+            self._can_write(each) for each in expression.args
+        )
 
     def at_most(self, a: int, b: int) -> bool:
         """Whether a <= b is known without a guard."""
@@ -86,6 +102,8 @@ class Bounds:
             return None
         if a >= 0 and b >= 0:
             return (a, b) if a <= b else (a, a)
+        if not self.can_write(a) or not (b == whole or self.can_write(b)):
+            return None
         return (a, b) if self.at_most(a, b) else None
 
     def _clamped(self, size: Number, whole: int, at: object) -> int | None:

@@ -71,6 +71,7 @@ class _Planner:
         self.members: dict[int, dict[int, int]] = {}  # group -> piece -> choice
         self.vals: dict[Node, object] = {}
         self.symbols: dict[object, int] = {}
+        self.helpers: dict[object, New] = {}
         self.placed: set[int] = set()
 
     def run(self) -> Plan:
@@ -89,13 +90,44 @@ class _Planner:
                 self.place(reader, node)
             if item not in self.placed:
                 self.place(item, node)
-        stays = set(self.kept)
+        idle = self.idle_symbols()
         self.out.erased = [
             node
             for node in reversed(self.reading.nodes)
-            if node.op == "call_function" and node not in stays
+            if node.op == "call_function" and (node not in self.kept or node in idle)
         ]
         return self.out
+
+    def idle_symbols(self) -> set[Node]:
+        """Nodes that hold a size which nothing refers to any more."""
+        idle: set[Node] = set()
+        if not self.symbols:
+            return idle
+        arguments: dict[Node, Any] = {
+            edit.node: (edit.args, edit.kwargs)
+            for edit in self.out.edits
+            if isinstance(edit, Rewire)
+        }
+        used: set[Node] = set()
+        for edit in self.out.edits:
+            if isinstance(edit, Create):
+                used.update(each for each in _leaves(edit.node.args) if isinstance(each, Node))
+        for node in reversed(self.reading.nodes):
+            if node not in self.kept:
+                continue
+            if (
+                node.op == "call_function"
+                and _expression(node.meta.get("val")) is not None
+                and not signature(node.target).effect  # type: ignore[arg-type]
+                and "unbacked_bindings" not in node.meta
+                and node not in used
+            ):
+                idle.add(node)
+            elif node in arguments:
+                used.update(each for each in _leaves(arguments[node]) if isinstance(each, Node))
+            else:
+                used.update(node.all_input_nodes)
+        return idle
 
     # Which nodes stay
 
@@ -321,14 +353,15 @@ class _Planner:
         number = self.number(ordered)
         if isinstance(number, int):
             return number
-        found = self.symbol(number, before)
-        if found is not None:
-            return found
         val = self.val(source)
         assert isinstance(val, torch.Tensor)
-        if _expression(val.size(d)) != _expression(number):
-            raise Unplannable(f"no node holds the bound {number}")
-        return self.helper(aten.sym_size.int, (source, d), number, source, before)
+        size = val.size(d)
+        if isinstance(size, SymInt) and size.node.expr == number.node.expr:
+            held = self.symbols.get(size.node.expr)
+            if held is None and size.node.expr not in self.helpers:
+                new = self.helper(aten.sym_size.int, (source, d), size, before)
+                self.helpers[size.node.expr] = new
+        return self.written(number.node.expr, number, before)
 
     def size(self, a: int, b: int, source: AnyNode, d: int, before: Node) -> int | AnyNode:
         """The size of the piece from a to b as an argument."""
@@ -338,26 +371,40 @@ class _Planner:
         whole = number.node.maybe_as_int()
         if whole is not None:
             return int(whole)
-        found = self.symbol(number, before)
-        if found is not None:
-            return found
+        if a == 0:
+            return self.bound(b, source, d, before)
+        expression = number.node.expr
+        if expression in self.symbols or expression in self.helpers:
+            return self.written(expression, number, before)
         ends = (self.bound(b, source, d, before), self.bound(a, source, d, before))
-        return self.helper(operator.sub, ends, number, source, before)
+        self.helpers[expression] = self.helper(operator.sub, ends, number, before)
+        return self.helpers[expression]
 
-    def symbol(self, number: SymInt, before: Node) -> AnyNode | None:
-        choice = self.symbols.get(_expression(number))
-        if choice is None:
-            return None
-        if choice not in self.placed:
-            self.place(choice, before)
-        return self.made[choice]
+    def written(self, expression: Any, like: SymInt, before: Node) -> int | AnyNode:
+        """An expression as an argument: the node that holds it, or sums and products of such."""
+        choice = self.symbols.get(expression)
+        if choice is not None:
+            if choice not in self.placed:
+                self.place(choice, before)
+            return self.made[choice]
+        if expression in self.helpers:
+            return self.helpers[expression]
+        if expression.is_Integer:
+            return int(expression)
+        if not (expression.is_Add or expression.is_Mul):
+            raise Unplannable(f"no node holds the bound {expression}")
+        first, *rest = sorted(expression.args, key=str)
+        last = rest.pop()
+        function = operator.add if expression.is_Add else operator.mul
+        most = expression.func(first, *rest)
+        made = (self.written(most, like, before), self.written(last, like, before))
+        number = like.node.shape_env.create_symintnode(expression, hint=None)
+        self.helpers[expression] = self.helper(function, made, number, before)
+        return self.helpers[expression]
 
-    def helper(
-        self, target: Any, args: tuple[Any, ...], number: SymInt, source: AnyNode, before: Node
-    ) -> New:
+    def helper(self, target: Any, args: tuple[Any, ...], number: object, before: Node) -> New:
         """A node that holds a symbolic number that no node held."""
-        like = source.like if isinstance(source, New) else source
-        new = New(target, args, number, like)
+        new = New(target, args, number, before)
         self.out.edits.append(Create(new, before))
         return new
 
@@ -494,6 +541,16 @@ class _Planner:
     def propagated(self, item: int, node: Node) -> object:
         args, kwargs = self.arguments(item, node)
         return propagate(node, args, kwargs, self.val)
+
+
+def _leaves(arguments: Any) -> Iterator[Any]:
+    if isinstance(arguments, dict):
+        arguments = arguments.values()
+    elif not isinstance(arguments, (list, tuple)):
+        yield arguments
+        return
+    for each in arguments:
+        yield from _leaves(each)
 
 
 def _expression(number: object) -> object:

@@ -164,8 +164,16 @@ class _Reader:
             self.out.values[found].nodes.append(node)
         self.out.of[node] = found
 
+    def symbol(self, node: Node) -> Hashable:
+        """What a node that holds a symbolic integer is known by, or None."""
+        val = node.meta.get("val")
+        if type(val) is not SymInt or val.node.maybe_as_int() is not None:
+            return None
+        self.out.bounds.hold(val)
+        return ("symbol", val.node.expr)
+
     def leaf(self, node: Node) -> None:
-        symbol = _symbol(node)
+        symbol = self.symbol(node)
         if symbol is not None:
             self.number(node, symbol, Value([node]))
         elif node.op == "get_attr" and self.merge and not self.out.mutation:
@@ -187,7 +195,7 @@ class _Reader:
             self.out.values[self.out.of[same]].nodes.append(node)
             return
         operands: list[int] = []
-        symbol = _symbol(node)
+        symbol = self.symbol(node)
         if mergeable and symbol is not None:
             self.pattern(node.args, operands)
             self.number(node, symbol, Value([node], tuple(operands)))
@@ -361,12 +369,6 @@ def _is_torch_function(target: object) -> bool:
     )
 
 
-def _symbol(node: Node) -> Hashable:
-    """What a node that holds a symbolic integer is known by, or None."""
-    val = node.meta.get("val")
-    if type(val) is SymInt and val.node.maybe_as_int() is None:
-        return ("symbol", val.node.expr)
-    return None
 
 
 def _tag(node: Node) -> Hashable:

@@ -41,6 +41,10 @@ def whole_again(x: Tensor) -> Tensor:
     return torch.cat(x.split([8, 8], -1), -1).sin()
 
 
+def viewed(x: Tensor) -> Tensor:
+    return x.view(-1, 8).sin()
+
+
 def targets(graph: fx.Graph) -> list[str]:
     return [str(node.target) for node in graph.nodes if node.op == "call_function"]
 
@@ -71,7 +75,7 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("slot", ["pre", "post"])
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("function", [whole_again, EXAMPLES["case_7"].function])
+@pytest.mark.parametrize("function", [whole_again, viewed, EXAMPLES["case_7"].function])
 def test_graph_is_the_one_that_a_configured_pass_gets(function, dynamic, slot):
     seen = []
 
@@ -138,6 +142,32 @@ def test_subgraphs_come_before_the_graph_that_holds_them():
     assert targets(whole.true_graph_0.graph) == ["aten.sin.default"]
     assert whole.true_graph_0 is not on_true
     torch.testing.assert_close(outputs(whole, x), outputs(function, x))
+
+
+def test_what_runs_is_the_traced_graph_not_what_inductor_made_of_it(monkeypatch):
+    from torch._inductor import compile_fx
+
+    passes = compile_fx._recursive_post_grad_passes
+
+    def lowered(*args: object, **kwargs: object) -> None:
+        raise AssertionError("only Inductor can run this")
+
+    def lower(module: fx.GraphModule, is_inference: bool) -> None:
+        passes(module, is_inference)
+        graphs = [part for part in module.modules() if isinstance(part, fx.GraphModule)]
+        if len(graphs) == 1:
+            return  # one of the subgraphs, which the passes of the whole still have to read
+        for graph in graphs:
+            for node in graph.graph.nodes:
+                if node.op == "call_function":
+                    node.target = lowered
+            graph.recompile()
+
+    def function(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x.exp(),))
+
+    monkeypatch.setattr(compile_fx, "_recursive_post_grad_passes", lower)
+    assert len(capture(function, torch.randn(3))) == 3
 
 
 def test_a_graph_break_gives_two_graphs():
@@ -266,17 +296,28 @@ def test_a_function_can_be_captured_more_often_than_it_may_be_recompiled():
         assert code(capture(whole_again, x)) == first
 
 
-def test_capture_leaves_what_is_compiled_afterwards_alone():
+def test_a_function_can_be_captured_that_was_compiled_too_often():
     x = torch.randn(5, 16)
-    capture(whole_again, x)
-    backends = []
+    torch._dynamo.reset()
+    for _ in range(torch._dynamo.config.recompile_limit + 1):
+        torch.compile(whole_again, backend=lambda module, examples: module.forward)(x)
+    assert len(capture(whole_again, x)) == 1
 
-    def backend(module: fx.GraphModule, examples: list[Tensor]) -> object:
-        backends.append(module)
-        return module.forward
 
-    torch.compile(whole_again, backend=backend)(x)
-    assert len(backends) == 1
+def test_no_compiled_code_is_left_on_the_function():
+    capture(whole_again, torch.randn(5, 16))
+    entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(whole_again.__code__)
+    assert entries == []
+
+
+def test_no_cache_of_compiled_graphs_is_used():
+    torch._dynamo.utils.counters.clear()
+    for _ in range(2):
+        capture(whole_again, torch.randn(5, 16))
+    counters = torch._dynamo.utils.counters
+    counted = [key for group in ("aot_autograd", "inductor") for key in counters[group]]
+    assert "total" in counted
+    assert [key for key in counted if "cache" in key] == []
 
 
 # As JSON ----------------------------------------------------------------------------------------
