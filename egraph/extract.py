@@ -236,7 +236,10 @@ class _Extraction:
         return dropped
 
     def close(self, starts: Iterable[int]) -> list[int]:
-        """Choose whatever has no choice, from `starts` down; the needed choices that have one."""
+        """Choose whatever has no choice, from `starts` down; the needed choices that have one.
+
+        What all alternatives of a choice need is needed too, whichever is picked.
+        """
         pending = []
         stack = [start for start in starts if start not in self.needed]
         needed, chosen = self.needed, self.chosen
@@ -251,6 +254,8 @@ class _Extraction:
                 stack.extend(alternatives[0].children)
             elif alternatives:
                 pending.append(choice)
+                first, *others = [self.children(each) for each in alternatives]
+                stack.extend([c for c in first if all(c in other for other in others)])
             else:
                 raise Infeasible(f"choice {choice} can't be made")
         return pending

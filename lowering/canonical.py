@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 from lowering.aten import TERMS
 from lowering.bounds import Bounds
 from lowering.mutation import analyse
-from lowering.signature import bind, name_of, normal, signature
+from lowering.signature import bind, normal, signature_of
 
 aten = torch.ops.aten
 
@@ -46,7 +46,7 @@ class _Text:
         self.nodes = nodes
         self.number: dict[Node, int] = {}
         self.bounds = Bounds()
-        self.epochs = analyse(nodes).epochs
+        self.epochs = analyse(nodes, [signature_of(node) for node in nodes]).epochs
 
     def lines(self) -> Iterator[str]:
         for node in self.nodes:
@@ -60,9 +60,9 @@ class _Text:
                 yield from self.reach(node)
 
     def stays(self, node: Node) -> bool:
-        if node.op != "call_function":
-            return True
-        return signature(node.target).effect or "unbacked_bindings" in node.meta  # type: ignore[arg-type]
+        return node.op != "call_function" or (
+            signature_of(node).effect or "unbacked_bindings" in node.meta
+        )
 
     def reach(self, root: Node) -> Iterator[str]:
         """The lines of a node and of what it reaches that has no line yet, operands first."""
@@ -96,7 +96,7 @@ class _Text:
             if spelling is not None:
                 params = [str(self.bounds.expression(p)) for p in spelling.params]
                 return (*spelling.sources, *params)
-        sig = signature(node.target)  # type: ignore[arg-type]
+        sig = signature_of(node)
         if not sig.parameters:
             return (*node.args, *([dict(sorted(node.kwargs.items()))] if node.kwargs else []))
         return tuple(
@@ -110,7 +110,7 @@ class _Text:
             return f"output {self.show(node.args[0])}"
         if node.op == "get_attr":
             return f"%{self.number[node]} = attribute {node.target}"
-        name = name_of(node.target)
+        name = signature_of(node).name
         if arguments and node.op == "call_function":
             first = arguments[0] if isinstance(arguments[0], Node) else None
             if first is not None and len(arguments) > 1 and isinstance(arguments[-1], str):

@@ -9,12 +9,11 @@ are one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 from torch.fx.node import map_arg
 
@@ -22,10 +21,8 @@ from egraph.engine import EClasses, ENode
 from egraph.extract import NO_GROUP, Alternative, Group, Problem, Solution
 from egraph.facts import Wanted
 from lowering.costs import Costs
-from lowering.layout_blind import is_layout_blind, is_layout_following
 from lowering.mutation import aliased
 from lowering.read import Reading, Value
-from lowering.signature import signature
 
 
 class Make(IntEnum):
@@ -196,12 +193,10 @@ class _Chooser:
         value = self.values[number]
         if value.term is not None:
             return None if value.term.op == "cat" else value.term.sources[0]
-        node = value.nodes[0]
-        if value.root or node.op != "call_function" or not value.operands:
+        sig = value.signature
+        if value.root or not value.operands or not (sig.follows or sig.aliases[:1] == (0,)):
             return None
-        target: Any = node.target
-        follows = is_layout_following(target) or signature(target).aliases[:1] == (0,)
-        return value.operands[0] if follows else None
+        return value.operands[0]
 
     def val(self, number: int) -> object:
         """What the value is, as a fake tensor."""
@@ -248,10 +243,10 @@ class _Chooser:
     def node(self, number: int, copy: int, operands: tuple[int, ...]) -> Alternative:
         """One of the value's own nodes."""
         value = self.values[number]
-        node = value.nodes[0]
-        if node.op != "call_function":
+        sig = value.signature
+        if value.nodes[0].op != "call_function":
             cost = 0
-        elif value.term is None and (is_layout_following(node.target) or _is_free(node)):
+        elif value.term is None and (sig.follows or sig.free):
             cost = self.costs.view
         else:
             cost = self.costs.kernel
@@ -326,21 +321,20 @@ class _Chooser:
 
     def demand(self, value: Value) -> tuple[int, ...]:
         """The choice that each operand of a node has to be."""
-        node = value.nodes[0]
-        if node.op == "output":
+        if value.nodes[0].op == "output":
             return self.demand_of_outputs(value)
-        target: Any = node.target
-        blind = (
-            value.term is not None
-            or is_layout_blind(target)
-            or is_layout_following(target)
-            or _is_free(node)
-        )
-        also_blind = BLIND_OPERANDS.get(target, ())
+        sig = value.signature
+        class_of, stale = self.class_of, self.reading.mutation
+        if value.term is not None or sig.blind or sig.follows or sig.free:
+            if not stale:
+                return tuple([self.plain(class_of[operand]) for operand in value.operands])
+            also_blind: Iterable[int] = range(len(value.operands))
+        else:
+            also_blind = BLIND_OPERANDS.get(value.nodes[0].target, ())
         return tuple(
             [
-                self.plain(self.class_of[operand])
-                if (blind or i in also_blind) and not self.may_go_stale(operand)
+                self.plain(class_of[operand])
+                if i in also_blind and not self.may_go_stale(operand)
                 else self.anchored(operand)
                 for i, operand in enumerate(value.operands)
             ]
@@ -424,13 +418,6 @@ class _Chooser:
         """The height of an e-class: the least of its values'; new classes come last."""
         members = self.members.get(eclass)
         return min(self.heights[each] for each in members) if members else len(self.values)
-
-
-def _is_free(node: Node) -> bool:
-    """Whether a node computes nothing on a device: a getitem, or arithmetic on sizes."""
-    return not isinstance(node.target, OpOverload) and (
-        node.op == "call_function" and signature(node.target).merge  # type: ignore[arg-type]
-    )
 
 
 def named(found: Choices, solution: Solution, eclasses: EClasses) -> Wanted | None:

@@ -21,6 +21,7 @@ class Journal:
         self.graph = graph
         self._undo: list[Callable[[], None]] = []
         self._users: dict[Node, list[Node]] = {}
+        self._tables: dict[Any, list[Node]] = {}
         self._names = graph._graph_namespace
         self._counts: dict[str, int] | None = None
 
@@ -83,7 +84,9 @@ class Journal:
         table = graph._find_nodes_lookup_table
         for each in node.all_input_nodes:
             self._remember_users(each)
-        order = list(table.table[table._key(node)])
+        key = table._key(node)
+        if key not in self._tables:
+            self._tables[key] = list(table.table[key])
         graph.erase_node(node)
 
         def undo() -> None:
@@ -91,9 +94,6 @@ class Journal:
             node._erased = False
             graph._len += 1
             node._update_args_kwargs(args, kwargs)
-            rows = table.table[table._key(node)]
-            rows.clear()
-            rows.update(dict.fromkeys(order))
 
         self._undo.append(undo)
 
@@ -105,6 +105,11 @@ class Journal:
             self._names._base_count.clear()
             self._names._base_count.update(self._counts)
             self._counts = None
+        for key, nodes in self._tables.items():
+            rows = self.graph._find_nodes_lookup_table.table[key]
+            rows.clear()
+            rows.update(dict.fromkeys(nodes))
+        self._tables.clear()
         for node, users in self._users.items():
             node.users.clear()
             node.users.update(dict.fromkeys(users))

@@ -5,9 +5,9 @@ are symbolic, a question is answered from what is statically known or not at all
 
 Layout key
     What two tensors of one shape must have in common before a consumer on the list of
-    `lowering.layout_blind` can be given the one for the other. Sizes of one are left out of it:
-    what their strides are is nobody's decision, and the only consequence that counts, the memory
-    format that torch reads out of all strides of a 4-d or 5-d tensor, is in the key.
+    `lowering.layout_blind` can be given the one for the other. The strides of dimensions of size
+    one are left out of it, since no element is reached through them, but for the memory format that
+    torch reads out of all strides of a 4-d or 5-d tensor.
 """
 
 from collections.abc import Sequence
@@ -106,6 +106,28 @@ def storage_of(val: object) -> int | None:
         return None
     storage: int = tensor.untyped_storage()._cdata
     return storage
+
+
+def ones_settled(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
+    """Return whether the strides of dimensions of size one are known to be of no consequence.
+
+    A blind op keeps the exact strides of its outputs while this holds of its operands, before and
+    after. It does where every size is above one, where the strides are those of a contiguous
+    tensor, and where the tensor is row-major with gaps, and so in every dimension of size one too.
+    Elsewhere torch hands such strides on from some operands and makes new ones for others, by
+    whether an operand is dense.
+    """
+    if all(_at_least(size, 2) for size in sizes):
+        return True
+    if any(_is(size, 0) for size in sizes):
+        return False
+    contiguous = _dense(sizes)
+    if all(_equal(a, b) for a, b in zip(strides, contiguous, strict=True)):
+        return True
+    wide = [dim for dim, size in enumerate(sizes) if not _is(size, 1)]
+    packed = _dense([sizes[dim] for dim in wide])
+    gaps = any(_less(a, strides[dim]) for dim, a in zip(wide, packed, strict=True))
+    return gaps and _row_major(sizes, strides)
 
 
 def view_of(
@@ -298,10 +320,7 @@ def _channels_last(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool |
     dims = _CHANNELS_LAST_ORDER.get(len(sizes))
     if dims is None or _is(strides[1], 0) or any(_is(size, 0) for size in sizes):
         return False
-    if all(
-        _at_least(outer, size * inner)
-        for outer, inner, size in zip(strides, strides[1:], sizes[1:], strict=False)
-    ) and _at_least(strides[-1], 1):
+    if _row_major(sizes, strides):
         # Row-major in every dimension, those of size one included: were it channels-last too, all
         # sizes but the first would be one, and c10 takes that tie for contiguous.
         return False
@@ -314,6 +333,13 @@ def _channels_last(sizes: tuple[Size, ...], strides: tuple[Size, ...]) -> bool |
         known = known and (dim != 0 or _less(strides[1], least))
         least = strides[dim] * sizes[dim]
     return True if known else None
+
+
+def _row_major(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
+    """Whether a step along each dimension, those of size one included, passes over the next."""
+    inner = zip(sizes[1:], strides[1:], strict=True)
+    passed = [size * stride for size, stride in inner]
+    return _at_least(strides[-1], 1) and all(map(_at_least, strides, passed))
 
 
 def _expression(value: Size) -> _Expression:

@@ -13,7 +13,6 @@ import torch
 
 from egraph.facts import Facts, Row, Wanted
 from lowering.layout import MetaKey, layout_key, tensor_layout_key
-from lowering.layout_blind import is_layout_blind, is_layout_following
 from lowering.read import Reading, Term, Value
 
 LAYOUT_RANKS = (4, 5)
@@ -154,7 +153,7 @@ class _Loader:
         for number in sorted(n for group in twins.values() if len(group) > 1 for n in group):
             value = self.values[number]
             key: Hashable = value.key
-            if not _is_blind(value):
+            if not (value.signature.blind or value.signature.follows):
                 key = (key, tuple([self.exact(n) for n in value.operands if n in touched]))
             self.facts.op.append(
                 (
@@ -174,7 +173,3 @@ class _Loader:
             self.reading.bounds.code(val.storage_offset()),
         )
 
-
-def _is_blind(value: Value) -> bool:
-    target = value.nodes[0].target
-    return is_layout_blind(target) or is_layout_following(target)

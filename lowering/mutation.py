@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from lowering.signature import Signature, signature
+from lowering.signature import Signature, signature_of
 
 
 def argument(node: Node, index: int, sig: Signature) -> object:
@@ -25,9 +25,7 @@ def argument(node: Node, index: int, sig: Signature) -> object:
 
 def aliased(node: Node) -> Node | None:
     """The operand that the node is, or may be, a view of."""
-    if node.op != "call_function":
-        return None
-    sig = signature(node.target)  # type: ignore[arg-type]
+    sig = signature_of(node)
     for index in sig.aliases:
         value = argument(node, index, sig)
         if isinstance(value, Node):
@@ -39,9 +37,7 @@ def aliased(node: Node) -> Node | None:
 
 def written(node: Node) -> list[Node]:
     """The operands whose storages the node writes."""
-    if node.op != "call_function":
-        return []
-    sig = signature(node.target)  # type: ignore[arg-type]
+    sig = signature_of(node)
     if not sig.writes:
         return []
     if sig.writes == (-1,):
@@ -81,12 +77,17 @@ class Mutation:
         return bool(self.roots)
 
 
-def analyse(nodes: list[Node]) -> Mutation:
-    """Find the writes of a graph and what they forbid."""
+def analyse(nodes: list[Node], signatures: list[Signature]) -> Mutation:
+    """Find the writes of a graph and what they forbid.
+
+    Args:
+        nodes: the nodes, in order.
+        signatures: the signature of each.
+    """
     writers = [
         (position, node, targets)
-        for position, node in enumerate(nodes)
-        if node.op == "call_function" and (targets := written(node))
+        for position, (node, sig) in enumerate(zip(nodes, signatures, strict=True))
+        if sig.writes and (targets := written(node))
     ]
     found = Mutation()
     if not writers:
@@ -119,9 +120,7 @@ def analyse(nodes: list[Node]) -> Mutation:
                 found.live.add(node)
             if root in writes and base[user] is root and user in found.live:
                 found.live.add(node)
-            stays = user.op == "output" or (
-                user.op == "call_function" and signature(user.target).effect  # type: ignore[arg-type]
-            )
+            stays = user.op == "output" or signature_of(user).effect
             if (stays and at >= found.first) or user in found.after:
                 found.late.add(node)
             if base[user] is root and user in found.late:

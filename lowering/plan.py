@@ -25,7 +25,7 @@ from lowering.edits import AnyNode, Create, Move, New, Plan, Revalue, Rewire
 from lowering.layout import storage_of
 from lowering.mutation import aliased, argument
 from lowering.read import Reading
-from lowering.signature import signature
+from lowering.signature import signature, signature_of
 from lowering.values import propagate, same_place, select_val, slice_val
 
 aten = torch.ops.aten
@@ -118,7 +118,7 @@ class _Planner:
             if (
                 node.op == "call_function"
                 and _expression(node.meta.get("val")) is not None
-                and not signature(node.target).effect  # type: ignore[arg-type]
+                and not signature_of(node).effect
                 and "unbacked_bindings" not in node.meta
                 and node not in used
             ):
@@ -335,7 +335,7 @@ class _Planner:
     def may_move(self, node: Node) -> bool:
         """Whether a node may stand in front of a write that it comes after."""
         return node not in self.reading.mutation.after and not (
-            node.op != "call_function" or signature(node.target).effect  # type: ignore[arg-type]
+            node.op != "call_function" or signature_of(node).effect
         )
 
     # Arguments

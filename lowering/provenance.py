@@ -29,9 +29,12 @@ class _Provenance:
         self.chosen = solution.chosen
         self.made = plan.made
         by_class: dict[int, int] = {}
-        for choice in self.chosen:
-            if self.chosen[choice].label[0] != Make.SAME:
+        self.pieces: dict[int, list[int]] = {}
+        for choice, each in self.chosen.items():
+            if each.label[0] != Make.SAME:
                 by_class.setdefault(found.eclass[choice], choice)
+            if each.group != NO_GROUP:
+                self.pieces.setdefault(each.group, []).append(choice)
         self.rows: dict[tuple[str, int], list[Node]] = {}
         lists = {node: terms for node, terms in reading.lists.items()}
         for node in reversed(plan.erased):
@@ -56,11 +59,7 @@ class _Provenance:
             if rule != "unused":
                 made = [self.name(item)]
                 if item < 0:
-                    made += [
-                        self.name(choice)
-                        for choice, each in self.chosen.items()
-                        if each.group == ~item
-                    ]
+                    made += [self.name(choice) for choice in self.pieces[~item]]
             found.append(Rewrite(rule, tuple(node.name for node in nodes), tuple(made)))
         return tuple(found)
 

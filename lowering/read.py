@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import SymInt
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
 from lowering.aten import LISTS, TERMS, Spelling, inductor_identity, pieces
 from lowering.bounds import Bounds
 from lowering.mutation import Mutation, analyse
-from lowering.signature import Signature, bind, is_symbolic, normal, signature
+from lowering.signature import Signature, bind, name_of, normal, signature, signature_of
 
 
 class Term(NamedTuple):
@@ -40,7 +40,7 @@ class Term(NamedTuple):
 class Key(NamedTuple):
     """What makes two opaque nodes on equal operands equal."""
 
-    target: object
+    signature: Signature
     pattern: Hashable
     tag: Hashable
     epochs: tuple[int, ...] | None
@@ -52,6 +52,7 @@ class Value:
 
     Attributes:
         nodes: the nodes that compute it, in order; the first stands for it.
+        signature: the signature of the first.
         operands: value numbers of what it is computed from, in the order of the arguments.
         term: its term, or None for what is opaque.
         key: what else than its operands makes an opaque value equal to another; None for a value
@@ -60,6 +61,7 @@ class Value:
     """
 
     nodes: list[Node]
+    signature: Signature
     operands: tuple[int, ...] = ()
     term: Term | None = None
     key: Key | None = None
@@ -97,6 +99,8 @@ class Reading:
         return self.values[value].nodes[0]
 
 
+GETITEM = signature(operator.getitem)
+
 OPERAND: Hashable = object()
 """Stands in a pattern for an operand."""
 
@@ -127,28 +131,29 @@ class _Reader:
         off = {torch.ops.aten.slice_scatter.default} if "scatter" not in families else set()
         off |= {torch.ops.aten.cat.default} if "cat" not in families else set()
         algebra = bool(families - {"cse"})
-        self.terms = {t: f for t, f in TERMS.items() if algebra and t not in off}
-        self.lists = LISTS if algebra else {}
+        self.terms = {signature(t): f for t, f in TERMS.items() if algebra and t not in off}
+        self.lists = {signature(t) for t in LISTS} if algebra else set()
         self.keep_apart = keep_apart
         self.found: dict[Hashable, int] = {}
         self.leaf_tags: dict[Node, Hashable] = {}
 
     def run(self) -> Reading:
         out = self.out
-        _check(out.nodes)
-        out.mutation = analyse(out.nodes)
-        live = _live(out.nodes)
-        for node in out.nodes:
+        signatures = [signature_of(node) for node in out.nodes]
+        _check(out.nodes, signatures)
+        out.mutation = analyse(out.nodes, signatures)
+        live = _live(out.nodes, signatures)
+        for node, sig in zip(out.nodes, signatures, strict=True):
             if node not in live:
                 out.dead.append(node)
             elif node.op == "call_function":
-                self.call(node)
+                self.call(node, sig)
             elif node.op == "output":
                 operands: list[int] = []
                 self.pattern(node.args, operands)
-                self.add(node, Value([node], tuple(operands), root=True))
+                self.add(node, Value([node], sig, tuple(operands), root=True))
             else:
-                self.leaf(node)
+                self.leaf(node, sig)
         return out
 
     def add(self, node: Node, value: Value) -> None:
@@ -172,73 +177,68 @@ class _Reader:
         self.out.bounds.hold(val)
         return ("symbol", val.node.expr)
 
-    def leaf(self, node: Node) -> None:
+    def leaf(self, node: Node, sig: Signature) -> None:
         symbol = self.symbol(node)
         if symbol is not None:
-            self.number(node, symbol, Value([node]))
+            self.number(node, symbol, Value([node], sig))
         elif node.op == "get_attr" and self.merge and not self.out.mutation:
-            self.number(node, ("get_attr", node.target), Value([node]))
+            self.number(node, ("get_attr", node.target), Value([node], sig))
         else:
-            self.add(node, Value([node]))
+            self.add(node, Value([node], sig))
 
-    def call(self, node: Node) -> None:
-        target: Any = node.target
-        sig = signature(target)
-        mergeable = (
-            sig.merge and node not in self.out.mutation.live and "unbacked_bindings" not in node.meta
-        )
-        if mergeable and self.algebra(node, target):
+    def call(self, node: Node, sig: Signature) -> None:
+        out = self.out
+        bound = "unbacked_bindings" in node.meta
+        mergeable = sig.merge and not bound and node not in out.mutation.live
+        if mergeable and self.algebra(node, sig):
             return
-        same = inductor_identity(node)
-        if isinstance(same, Node) and same in self.out.of:
-            self.out.of[node] = self.out.of[same]
-            self.out.values[self.out.of[same]].nodes.append(node)
-            return
+        if sig.effect and not sig.parameters:
+            same = inductor_identity(node)
+            if isinstance(same, Node) and same in out.of:
+                out.of[node] = out.of[same]
+                out.values[out.of[same]].nodes.append(node)
+                return
         operands: list[int] = []
-        symbol = self.symbol(node)
-        if mergeable and symbol is not None:
+        symbol = self.symbol(node) if mergeable else None
+        if symbol is not None:
             self.pattern(node.args, operands)
-            self.number(node, symbol, Value([node], tuple(operands)))
+            self.number(node, symbol, Value([node], sig, tuple(operands)))
             return
         pattern = self.arguments(node, sig, operands)
-        value = Value([node], tuple(operands), root=sig.effect or "unbacked_bindings" in node.meta)
-        if mergeable and self.merge and pattern is not None and str(target) not in self.keep_apart:
-            epochs = self.out.mutation.epochs.get(node)
-            value.key = Key(target, pattern, _tag(node), epochs)
+        value = Value([node], sig, tuple(operands), root=sig.effect or bound)
+        if mergeable and self.merge and pattern is not None and sig.name not in self.keep_apart:
+            epochs = out.mutation.epochs.get(node) if out.mutation.epochs else None
+            value.key = Key(sig, pattern, _tag(node), epochs)
             self.number(node, (value.key, value.operands), value)
         else:
             self.add(node, value)
 
-    def algebra(self, node: Node, target: Any) -> bool:
+    def algebra(self, node: Node, sig: Signature) -> bool:
         """Read the node as a term, or as a list of terms; whether it is one."""
-        if self.out.mutation and node in self.out.mutation.epochs:
-            return False
-        if target is operator.getitem:
+        if sig is GETITEM:
             terms = self.out.lists.get(node.args[0])  # type: ignore[arg-type]
-            if terms is None:
+            if terms is None or node in self.out.mutation.epochs:
                 return False
             term = terms[node.args[1]]  # type: ignore[index]
-            self.number(node, term, Value([node], term.sources, term))
+            self.number(node, term, Value([node], sig, term.sources, term))
             return True
-        make = self.terms.get(target)
+        make = self.terms.get(sig)
+        if make is None and sig not in self.lists:
+            return False
+        if node in self.out.mutation.epochs or sig.name in self.keep_apart:
+            return False
         if make is not None:
             spelling = make(node, self.out.bounds)
             if spelling is None or not self.tagged_alike(node, spelling.sources):
                 return False
-            if str(target) in self.keep_apart:
-                return False
             term = self.term(spelling)
-            self.number(node, term, Value([node], term.sources, term))
+            self.number(node, term, Value([node], sig, term.sources, term))
             return True
-        if target in self.lists:
-            spellings = pieces(node, self.out.bounds)
-            if spellings is None or str(target) in self.keep_apart:
-                return False
-            if not spellings or not self.tagged_alike(node, spellings[0].sources):
-                return False
-            self.out.lists[node] = [self.term(each) for each in spellings]
-            return True
-        return False
+        spellings = pieces(node, self.out.bounds)
+        if not spellings or not self.tagged_alike(node, spellings[0].sources):
+            return False
+        self.out.lists[node] = [self.term(each) for each in spellings]
+        return True
 
     def term(self, spelling: Spelling) -> Term:
         of = self.out.of
@@ -320,55 +320,30 @@ class _Reader:
         return None
 
 
-def _live(nodes: list[Node]) -> set[Node]:
+def _live(nodes: list[Node], signatures: list[Signature]) -> set[Node]:
     """Nodes that an effect, an input or the output reaches."""
     live: set[Node] = set()
-    for node in reversed(nodes):
-        if (
-            node.op != "call_function"
-            or signature(node.target).effect  # type: ignore[arg-type]
-            or "unbacked_bindings" in node.meta
-            or any(user in live for user in node.users)
-        ):
+    for node, sig in zip(reversed(nodes), reversed(signatures), strict=True):
+        if sig.effect or "unbacked_bindings" in node.meta or not live.isdisjoint(node.users):
             live.add(node)
     return live
 
 
-def _check(nodes: list[Node]) -> None:
-    typed = False
-    for node in nodes:
-        if node.op in ("call_method", "call_module") or (
-            node.op == "call_function" and _is_torch_function(node.target)
-        ):
-            name = getattr(node.target, "__name__", node.target)
+def _check(nodes: list[Node], signatures: list[Signature]) -> None:
+    for node, sig in zip(nodes, signatures, strict=True):
+        if sig.user_function:
             raise Unsupported(
-                f"node {node.name} is a {node.op} of {name}: this graph is from before AOTAutograd. "
-                "Give saturate an aten graph: in a post_grad_custom_pre_pass hook, from "
+                f"node {node.name} is a {node.op} of {name_of(node.target)}: this graph is from before "
+                "AOTAutograd. Give saturate an aten graph: in a post_grad_custom_pre_pass hook, from "
                 "lowering.capture(fn, *inputs), or from make_fx(fn, tracing_mode='fake')(*inputs)"
             )
-        typed = typed or "val" in node.meta
-    if not typed and any(node.op == "call_function" for node in nodes):
+    calls = [node for node in nodes if node.op == "call_function"]
+    if calls and not any("val" in node.meta for node in nodes):
         raise Unsupported(
             'no node has meta["val"], so no shape is known. Take the graph from '
             "lowering.capture(fn, *inputs), or run "
             "torch.fx.passes.fake_tensor_prop.FakeTensorProp(module).propagate(*inputs) on it first"
         )
-
-
-def _is_torch_function(target: object) -> bool:
-    """Whether a target is what users call, rather than an operator of an aten graph."""
-    if isinstance(target, (OpOverload, HigherOrderOperator)):
-        return False
-    module = getattr(target, "__module__", None)
-    if module is None:
-        return isinstance(getattr(target, "__objclass__", None), type) or callable(target)
-    return (
-        module.startswith("torch")
-        and not module.startswith(("torch._inductor", "torch.fx", "torch.utils._sympy"))
-        and not is_symbolic(target)  # type: ignore[arg-type]
-    )
-
-
 
 
 def _tag(node: Node) -> Hashable:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Node
 
-aten = torch.ops.aten
+from lowering.layout_blind import is_layout_blind, is_layout_following
+
 Target = Callable[..., Any]
 
 
@@ -30,24 +31,35 @@ class Parameter(NamedTuple):
     kind: str
 
 
-class Signature(NamedTuple):
-    """What is known of a target.
+@dataclass(frozen=True, eq=False, slots=True)
+class Signature:
+    """What is known of a target. There is one for each target, so that it can stand for it.
 
     Attributes:
+        name: the target's name, as "aten.mm.default".
         parameters: in the order of the schema; empty for a target without one.
         merge: equal nodes of it are one value.
         effect: it stays, in its place, even if nobody uses it.
-        writes: parameters whose tensors it writes.
+        writes: parameters whose tensors it writes; -1 for all of them.
         aliases: parameters that its outputs are, or may be, views of.
         extra_dims: dimensions that a `dim` counts beyond those of the first tensor.
+        blind: it sees no more of its operands than values and layout key.
+        follows: so does it, and its output may be a view of its first operand.
+        free: it computes nothing on a device: a getitem, or arithmetic on sizes.
+        user_function: it is what users call, before AOTAutograd makes operators of it.
     """
 
-    parameters: tuple[Parameter, ...]
-    merge: bool
-    effect: bool
-    writes: tuple[int, ...]
-    aliases: tuple[int, ...]
-    extra_dims: int
+    name: str
+    parameters: tuple[Parameter, ...] = ()
+    merge: bool = False
+    effect: bool = True
+    writes: tuple[int, ...] = ()
+    aliases: tuple[int, ...] = ()
+    extra_dims: int = 0
+    blind: bool = False
+    follows: bool = False
+    free: bool = False
+    user_function: bool = False
 
 
 # Composite operators whose schema doesn't say that they may return a view.
@@ -86,22 +98,46 @@ FUNCTIONAL = frozenset(
 )
 
 
-@cache
-def signature(target: Target) -> Signature:
+_known: dict[object, Signature] = {}
+
+
+def signature(target: object) -> Signature:
     """The signature of a call_function target."""
+    found = _known.get(target)
+    if found is None:
+        found = _known[target] = _signature(target)
+    return found
+
+
+def signature_of(node: Node) -> Signature:
+    """The signature of a node; that of a node which calls no function has no parameters."""
+    return signature(node.target if node.op == "call_function" else node.op)
+
+
+def _signature(target: object) -> Signature:
+    name = name_of(target)
     if isinstance(target, OpOverload):
         return _of_overload(target)
     if isinstance(target, HigherOrderOperator):
         functional = target.name().rsplit("::", 1)[-1] in FUNCTIONAL
-        return Signature((), False, True, () if functional else (-1,), (), 0)
+        return Signature(name, writes=() if functional else (-1,))
     if target is operator.getitem:
-        return Signature((), True, False, (), (0,), 0)
+        return Signature(name, merge=True, effect=False, aliases=(0,), free=True)
     if getattr(target, "__module__", "") in ("_operator", "math", "builtins") or is_symbolic(target):
-        return Signature((), True, False, (), (), 0)
-    return Signature((), False, True, (), (), 0)
+        return Signature(name, merge=True, effect=False, free=True)
+    return Signature(name, user_function=_is_user_function(target))
 
 
-def is_symbolic(target: Target) -> bool:
+def _is_user_function(target: object) -> bool:
+    if isinstance(target, str):
+        return target in ("call_method", "call_module")
+    module = getattr(target, "__module__", None)
+    if module is None:
+        return callable(target)
+    return module.startswith("torch") and not module.startswith(("torch._inductor", "torch.fx"))
+
+
+def is_symbolic(target: object) -> bool:
     """Whether it computes with symbolic numbers: torch.sym_max, torch.sym_float, ..."""
     name = getattr(target, "__name__", "")
     module = getattr(target, "__module__", "")
@@ -138,12 +174,15 @@ def _of_overload(target: OpOverload) -> Signature:
         or name.startswith(("_assert", "sym_constrain", "_print", "_functional_", "_local_scalar"))
     )
     return Signature(
+        name_of(target),
         tuple(parameters),
         merge=not effect and name not in UNINITIALISED,
         effect=effect,
         writes=tuple(writes),
         aliases=tuple(aliases),
         extra_dims=1 if name in ("unsqueeze", "stack") else 0,
+        blind=is_layout_blind(target),
+        follows=is_layout_following(target),
     )
 
 

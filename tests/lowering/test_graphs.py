@@ -31,6 +31,7 @@ CAPTURED = tuple(
         "swiglu_any_width_half_negative_slices",
     )
 )
+SLOTS = ("pre", "post")
 FILES = sorted(DATA.glob("*/*.json.gz"))
 VERSIONS = sorted({path.parent.name for path in FILES})
 RUNNING = torch.__version__.split("+")[0]
@@ -54,6 +55,11 @@ def outputs(function: object, *inputs: object) -> tuple[object, ...]:
     return tuple(results) if isinstance(results, list | tuple) else (results,)
 
 
+def configs() -> list[dict[str, object]]:
+    modules = (torch._inductor.config, torch._functorch.config, torch._dynamo.config)
+    return [module.get_config_copy() for module in modules]
+
+
 def code(modules: list[fx.GraphModule]) -> list[str]:
     return [module.code for module in modules]
 
@@ -73,7 +79,7 @@ class Stopped(Exception):
     """Raised by a pass, so that a real compile ends where capture does."""
 
 
-@pytest.mark.parametrize("slot", ["pre", "post"])
+@pytest.mark.parametrize("slot", SLOTS)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("function", [whole_again, viewed, EXAMPLES["case_7"].function])
 def test_graph_is_the_one_that_a_configured_pass_gets(function, dynamic, slot):
@@ -106,7 +112,7 @@ def test_captured_graph_runs_with_other_sizes():
     torch.testing.assert_close(results, outputs(EXAMPLES["case_7"].function, x))
 
 
-@pytest.mark.parametrize("slot", ["pre", "post"])
+@pytest.mark.parametrize("slot", SLOTS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_every_node_has_its_val_in_one_fake_mode(slot, dynamic):
     graph = EXAMPLES["attention_qkv_split_inplace"].capture(slot, dynamic).graph
@@ -246,13 +252,11 @@ def test_errors_of_the_function_come_through_and_leave_the_config_as_it_was():
     def function(x: Tensor) -> Tensor:
         return x @ x
 
-    before = torch._inductor.config.get_config_copy()
-    with (
-        torch._dynamo.config.patch(suppress_errors=True),
-        pytest.raises(RuntimeError, match="size"),
-    ):
-        capture(function, torch.randn(2, 3))
-    assert torch._inductor.config.get_config_copy() == before
+    with torch._dynamo.config.patch(suppress_errors=True):
+        before = configs()
+        with pytest.raises(RuntimeError, match="size"):
+            capture(function, torch.randn(2, 3))
+        assert configs() == before
 
 
 # The process around it --------------------------------------------------------------------------
@@ -263,30 +267,13 @@ def test_other_passes_neither_run_nor_are_lost():
         raise AssertionError("a pass of the user's ran")
 
     plain = code([EXAMPLES["case_7"].capture()])
-    hooks = dict.fromkeys(
-        (
-            "pre_grad_custom_pass",
-            "joint_custom_pre_pass",
-            "joint_custom_post_pass",
-            "post_grad_custom_pre_pass",
-            "post_grad_custom_post_pass",
-        ),
-        refuse,
-    )
-    with torch._inductor.config.patch(hooks):
-        before = [
-            torch._inductor.config.get_config_copy(),
-            torch._functorch.config.get_config_copy(),
-            torch._dynamo.config.get_config_copy(),
-        ]
+    hooks = [f"{stage}_custom_{when}_pass" for stage in ("joint", "post_grad") for when in SLOTS]
+    with torch._inductor.config.patch(dict.fromkeys(("pre_grad_custom_pass", *hooks), refuse)):
+        before = configs()
         assert code([EXAMPLES["case_7"].capture()]) == plain
         x = torch.randn(5, 16, requires_grad=True)
         assert len(capture(sliced, x)) == 2
-        assert before == [
-            torch._inductor.config.get_config_copy(),
-            torch._functorch.config.get_config_copy(),
-            torch._dynamo.config.get_config_copy(),
-        ]
+        assert configs() == before
 
 
 def test_a_function_can_be_captured_more_often_than_it_may_be_recompiled():

@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from lowering.layout import (
     LayoutKey,
     layout_key,
+    ones_settled,
     reshape_strides,
     storage_of,
     tensor_layout_key,
@@ -284,6 +285,38 @@ def test_views_share_their_storage_and_copies_do_not() -> None:
     assert storage_of(x[1:]) == storage_of(x)
     assert storage_of(x + 1) != storage_of(x)
     assert storage_of(torch.nn.Parameter(torch.empty(2))) is not None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "settled"),
+    [
+        ((), (), True),
+        ((2, 3), (1, 2), True),
+        ((2, 3), (99, 7), True),
+        ((1, 8), (8, 1), True),
+        ((1, 8), (24, 1), False),  # torch calls it contiguous; clone hands the 24 on
+        ((1, 4, 8), (96, 24, 1), True),
+        ((4, 1, 8), (24, 24, 1), True),
+        ((4, 6, 1, 8), (144, 8, 144, 1), False),  # heads of one token, sliced
+        ((4, 6, 1, 8), (48, 8, 8, 1), True),
+        ((4, 6, 1, 8), (48, 8, 48, 1), False),
+        ((8, 1), (1, 8), False),
+        ((1,), (1,), True),
+        ((1,), (2,), False),
+        ((0, 8), (8, 1), False),
+    ],
+)
+def test_ones_settled(sizes: tuple[int, ...], strides: tuple[int, ...], settled: bool) -> None:
+    assert ones_settled(sizes, strides) is settled
+
+
+def test_symbolic_ones_settled_as_far_as_known() -> None:
+    x = symbolic(6, 8)
+    assert ones_settled(x.shape, x.stride())
+    assert ones_settled(x[:, 2:].shape, x.stride())
+    assert ones_settled(x.unsqueeze(0).shape, x.unsqueeze(0).stride())
+    assert not ones_settled(x[:, 2:].t().shape, x.t().stride())  # s1 - 2 may be one
+    assert guards(x) == 0
 
 
 # view_of
