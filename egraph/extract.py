@@ -59,11 +59,21 @@ class Group(NamedTuple):
 
 @dataclass
 class Problem:
-    """What to choose from: `choices[c]` are the alternatives of choice `c`."""
+    """What to choose from.
+
+    Attributes:
+        choices: the alternatives of each choice.
+        groups: the groups.
+        roots: the choices that are needed in any case.
+        potential: a number for each choice. Where the children of all alternatives have lower ones
+            than the choice, which is so in most places, there can't be a cycle, and nobody looks for
+            one. Left empty, cycles are looked for everywhere.
+    """
 
     choices: list[list[Alternative]] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     roots: list[int] = field(default_factory=list)
+    potential: list[int] = field(default_factory=list)
 
 
 class Solution(NamedTuple):
@@ -99,7 +109,10 @@ class _Extraction:
     def __init__(self, problem: Problem) -> None:
         self.groups = problem.groups
         self.roots = problem.roots
-        self.alternatives = [sorted(each) for each in problem.choices]
+        self.alternatives = [
+            each if len(each) == 1 else sorted(each) for each in problem.choices
+        ]
+        self.potential = problem.potential
         self.rank: dict[int, int] = {}
         self.cycle: dict[int, int] = {}
         self.chosen: dict[int, Alternative] = {}
@@ -107,9 +120,10 @@ class _Extraction:
         self.inexact = 0
 
     def run(self) -> Solution:
-        for cycle in self.find_cycles(self.roots):
-            self.break_cycle(cycle)
-        self.drop_groups()
+        uphill = self.uphill()
+        if uphill:
+            for cycle in self.find_cycles(uphill):
+                self.break_cycle(cycle)
         pending = self.close(self.roots)
         while pending:
             rest, forced = self.drop_dominated(pending)
@@ -130,18 +144,30 @@ class _Extraction:
             return alternative.children
         return self.groups[alternative.group].children
 
+    def uphill(self) -> list[int]:
+        """Choices with an alternative that needs one of no lower potential: each cycle has one."""
+        potential = self.potential
+        if not potential:
+            return list(range(len(self.alternatives)))
+        found = []
+        for choice, alternatives in enumerate(self.alternatives):
+            level = potential[choice]
+            for each in alternatives:
+                if any([potential[child] >= level for child in self.children(each)]):
+                    found.append(choice)
+                    break
+        return found
+
     def find_cycles(self, starts: Iterable[int], within: set[int] | None = None) -> list[list[int]]:
-        """Strongly connected components of more than one choice; ranks choices as they are found."""
+        """Strongly connected components of more than one choice."""
         index: dict[int, int] = {}
         low: dict[int, int] = {}
         open_: dict[int, None] = {}
         cycles: list[list[int]] = []
-        rank = self.rank
         for start in starts:
             if start in index:
                 continue
             index[start] = low[start] = len(index)
-            rank.setdefault(start, len(rank))
             open_[start] = None
             work: list[tuple[int, Iterator[int]]] = [(start, self.successors(start))]
             while work:
@@ -151,7 +177,6 @@ class _Extraction:
                         continue
                     if child not in index:
                         index[child] = low[child] = len(index)
-                        rank.setdefault(child, len(rank))
                         open_[child] = None
                         work.append((child, self.successors(child)))
                         break
@@ -169,7 +194,7 @@ class _Extraction:
                             if member == node:
                                 break
                         if len(members) > 1:
-                            cycles.append(sorted(members, key=rank.__getitem__))
+                            cycles.append(sorted(members))
         return cycles
 
     def successors(self, choice: int) -> Iterator[int]:
@@ -211,21 +236,16 @@ class _Extraction:
             for choice in rest:
                 self.cycle[choice] = rest[0]
 
-    def drop_groups(self, among: Iterable[int] | None = None) -> bool:
-        """Drop groups with a member that can't be made through them, or that nobody reaches."""
+    def drop_groups(self, among: list[int]) -> bool:
+        """Drop groups with a member that can't be made through them any more."""
         dropped = False
-        if among is None:
-            numbers: Iterable[int] = range(len(self.groups))
-        else:
-            numbers = sorted({e.group for c in among for e in self.alternatives[c]} - {NO_GROUP})
-        for number in numbers:
+        numbers = {each.group for choice in among for each in self.alternatives[choice]}
+        for number in sorted(numbers - {NO_GROUP}):
             members = self.groups[number].members
-            alive = [
+            if all(
                 any(each.group == number for each in self.alternatives[member])
                 for member in members
-                if member in self.rank
-            ]
-            if len(alive) == len(members) and all(alive):
+            ):
                 continue
             for member in members:
                 before = self.alternatives[member]
@@ -248,6 +268,7 @@ class _Extraction:
             if choice in needed:
                 continue
             needed.add(choice)
+            self.rank.setdefault(choice, len(self.rank))
             alternatives = self.alternatives[choice]
             if len(alternatives) == 1 and alternatives[0].group == NO_GROUP:
                 chosen[choice] = alternatives[0]
@@ -324,6 +345,7 @@ class _Extraction:
                     join(choice, other)
                     if other not in seen:
                         seen.add(other)
+                        self.rank.setdefault(other, len(self.rank))
                         stack.append(other)
         parts: dict[object, list[int]] = {}
         for choice in sorted(seen, key=self.rank.__getitem__):

@@ -125,8 +125,11 @@ class _Chooser:
 
     # Choices
 
-    def new(self, eclass: int) -> int:
+    def new(self, eclass: int, plain: bool) -> int:
         self.problem.choices.append([])
+        members = self.members.get(eclass)
+        level = members[0] if members else len(self.values)
+        self.problem.potential.append(2 * level + plain)
         self.eclass.append(eclass)
         return len(self.eclass) - 1
 
@@ -134,7 +137,7 @@ class _Chooser:
         """The choice among all e-nodes of a class."""
         found = self.plains.get(eclass)
         if found is None:
-            found = self.plains[eclass] = self.new(eclass)
+            found = self.plains[eclass] = self.new(eclass, plain=True)
             self.waiting.append((found, -1, 0, {}))
         return found
 
@@ -166,7 +169,7 @@ class _Chooser:
             at = term.sources[0] if term is not None and term.op == "slice" else None
         if copy == 0 and self.is_lone(eclass, sources):
             return self.plain(eclass)
-        choice = self.new(eclass)
+        choice = self.new(eclass, plain=False)
         self.waiting.append((choice, number, copy, sources))
         if copy == 0:
             self.variants.setdefault(eclass, []).append(choice)

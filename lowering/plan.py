@@ -205,7 +205,8 @@ class _Planner:
 
     def resolve(self, choice: int) -> int:
         """The choice that makes what a choice is, through anchored ones."""
-        while self.chosen[choice].label[0] == Make.SAME:
+        chosen = self.chosen
+        while chosen[choice].label[0] == Make.SAME:
             choice = self.chosen[choice].children[0]
         return choice
 
@@ -440,7 +441,7 @@ class _Planner:
             assert isinstance(vals, (list, tuple))
             self.revalue(node, vals[i])
             return
-        if not each.children:
+        if not each.children or (not self.vals and self.is_wired(each, node)):
             return
         args, kwargs = self.arguments(item, node)
         rewired = _changed(args, node.args) or _changed(kwargs, node.kwargs)
@@ -452,6 +453,18 @@ class _Planner:
             self.revalue(node, self.view_val(item, self.made[self.resolve(each.children[0])]))
         elif self.moved(item, node):
             self.revalue(node, self.propagated(item, node))
+
+    def is_wired(self, each: Alternative, node: Node) -> bool:
+        """Whether a node has the operands of now already, as most have."""
+        inputs = node._input_nodes
+        made = self.made
+        found = set()
+        for child in each.children:
+            operand = made[self.resolve(child)]
+            if operand not in inputs:
+                return False
+            found.add(operand)
+        return len(found) == len(inputs) and node.op != "output"
 
     def rewire_list(self, group: int, node: Node) -> None:
         cuts = self.choices.cuts[group]

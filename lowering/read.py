@@ -136,6 +136,7 @@ class _Reader:
         self.keep_apart = keep_apart
         self.found: dict[Hashable, int] = {}
         self.leaf_tags: dict[Node, Hashable] = {}
+        self.tails: dict[tuple[Signature, int], tuple[Hashable, ...]] = {}
 
     def run(self) -> Reading:
         out = self.out
@@ -270,8 +271,17 @@ class _Reader:
                 kwargs = tuple([(k, self.pattern(v, operands)) for k, v in node.kwargs.items()])
                 pattern = None if pattern is None else (pattern, kwargs)
             return pattern
-        parts = []
+        parts: list[Hashable] = []
         known = True
+        if not node.kwargs:
+            # As most nodes have it: given by position, the rest left at its defaults.
+            for parameter, argument in zip(sig.parameters, node.args, strict=False):
+                if parameter.kind != "plain" and type(argument) is not Node:
+                    argument = normal(argument, parameter.kind, node, sig)
+                part = self.pattern(argument, operands)
+                known = known and part is not None
+                parts.append(part)
+            return (*parts, *self.defaults(sig, len(parts))) if known else None
         for parameter, argument in zip(sig.parameters, bind(node, sig.parameters), strict=True):
             if parameter.kind != "plain":
                 argument = normal(argument, parameter.kind, node, sig)
@@ -279,6 +289,17 @@ class _Reader:
             known = known and part is not None
             parts.append(part)
         return tuple(parts) if known else None
+
+    def defaults(self, sig: Signature, given: int) -> tuple[Hashable, ...]:
+        """The pattern of the arguments that are left at their defaults."""
+        found = self.tails.get((sig, given))
+        if found is None:
+            rest = [
+                [p.default] if p.kind == "list" and type(p.default) is int else p.default
+                for p in sig.parameters[given:]
+            ]
+            found = self.tails[sig, given] = tuple([self.pattern(each, []) for each in rest])
+        return found
 
     def pattern(self, argument: Any, operands: list[int]) -> Hashable:
         """An argument as something to compare, numbers with their types, floats by their bits."""

@@ -155,7 +155,7 @@ def check(problem: Problem) -> Solution | None:
 
 def random_problems(**shape: Any) -> Callable[[Callable[[Problem], None]], Callable[[], None]]:
     """Run a test on small problems of a shape; few enough to be quick."""
-    checked = settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+    checked = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
     return lambda test: checked(given(problems(**shape))(test))
 
 
@@ -215,7 +215,7 @@ def solved(problem: Problem) -> dict[int, Alternative] | None:
         return None
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(), st.integers())
 def test_the_order_of_the_alternatives_does_not_matter(problem: Problem, seed: int) -> None:
     random = Random(seed)
@@ -228,7 +228,7 @@ def test_the_order_of_the_alternatives_does_not_matter(problem: Problem, seed: i
     assert solved(shuffled) == expected
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(), st.integers())
 def test_the_numbers_of_choices_and_groups_do_not_matter(problem: Problem, seed: int) -> None:
     random = Random(seed)

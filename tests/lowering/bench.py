@@ -20,10 +20,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, process_time
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch._functorch.compile_utils import fx_graph_cse
@@ -79,7 +80,7 @@ class Layers:
         node.meta["val"] = self.fresh(*shape)
         return node
 
-    def call(self, target: Callable[..., object], args: tuple[object, ...], val: object) -> Node:
+    def call(self, target: Callable[..., object], args: tuple[Any, ...], val: object) -> Node:
         node = self.graph.call_function(target, args)
         node.meta["val"] = val
         return node
@@ -346,7 +347,8 @@ def show(cells: tuple[str, ...]) -> None:
 
 def bench(sizes: tuple[int, ...]) -> None:
     """Print a row for each form and size, then how the time grows from one size to the next."""
-    print(f"torch {torch.__version__}; times in ms, least of several; ratio: saturate / fx_graph_cse")
+    print(f"torch {torch.__version__}; times in ms, the least of several; cpu: of all threads;")
+    print("ratio: saturate / fx_graph_cse")
     show(COLUMNS)
     for form in FORMS.values():
         saturate(layered(form, SIZES[0]))
@@ -355,7 +357,7 @@ def bench(sizes: tuple[int, ...]) -> None:
         for name in FORMS:
             found[name, size] = measure(name, size)
             show(row(found[name, size]))
-    for small, large in zip(sizes[1:], sizes[2:], strict=False):
+    for small, large in pairwise(sizes[1:]):
         growth = ", ".join(
             f"{name} {per_node(found[name, large]) / per_node(found[name, small]):.2f}"
             for name in FORMS

@@ -34,25 +34,29 @@ SHUFFLES = (1, 2, 3)
 
 
 @torch.library.custom_op("fxsat_test::geometry", mutates_args=())
-def geometry(x: Tensor) -> Tensor:
+def _geometry_of(x: Tensor) -> Tensor:
     """Return the strides and the storage offset of `x`, so that outputs tell of operands."""
     return torch.tensor([*x.stride(), x.storage_offset()])
 
 
-@geometry.register_fake
+@_geometry_of.register_fake
 def _(x: Tensor) -> Tensor:
     return torch.empty(x.dim() + 1, dtype=torch.int64)
 
 
 @torch.library.custom_op("fxsat_test::bump_", mutates_args={"x"})
-def bump_(x: Tensor) -> None:
+def _bump(x: Tensor) -> None:
     """Add one, in place."""
     x.add_(1)
 
 
-@bump_.register_fake
+@_bump.register_fake
 def _(x: Tensor) -> None:
     return None
+
+
+GEOMETRY = torch.ops.fxsat_test.geometry.default
+BUMP = torch.ops.fxsat_test.bump_.default
 
 
 # Graphs made by hand -----------------------------------------------------------------------------
@@ -82,10 +86,10 @@ class Builder:
             )
         return self.placeholder(val)
 
-    def placeholder(self, val: object) -> fx.Node:
-        """Add an input of any kind."""
-        node = self.graph.placeholder(f"arg{len(self.graph.nodes)}")
-        node.meta["val"] = val
+    def placeholder(self, val: object, name: str | None = None) -> fx.Node:
+        """Add an input of any kind; a real tensor becomes a fake one."""
+        node = self.graph.placeholder(name or f"arg{len(self.graph.nodes)}")
+        node.meta["val"] = self.mode.from_tensor(val) if type(val) is Tensor else val
         return node
 
     def symbol(self, hint: int, least: int = 2, most: int = 1 << 20) -> fx.Node:
