@@ -187,6 +187,9 @@ class Session:
     def __init__(self, engine: _Engine, families: tuple[str, ...]) -> None:
         self._engine = engine
         self._families = families
+        self._facts = Facts()
+        self._limits = (0, 0)
+        self._tiled = False
         self.saturation = Saturation()
 
     def saturate(self, facts: Facts, max_iterations: int, max_enodes: int) -> None:
@@ -200,14 +203,16 @@ class Session:
         Raises:
             EngineError: egglog failed.
         """
+        self._facts = facts
+        self._limits = (max_iterations, max_enodes)
+        self._tiled = False
         rows = tables(facts)
+        saturation = self.saturation = Saturation()
 
         def work() -> None:
             prepared = self._engine.prepared(self._families)
-            prepared.push()
             prepared.read_in(rows)
-            prepared.run(prepared.load, self.saturation)
-            saturation = self.saturation
+            prepared.run(prepared.load, saturation)
             while True:
                 if saturation.enodes > max_enodes:
                     saturation.stopped = "enodes"
@@ -224,7 +229,7 @@ class Session:
     def tile(self, wanted: Wanted, *, everything: bool = False) -> EClasses:
         """Propose tilings from the wanted intervals and read all e-classes back.
 
-        Leaves the e-graph as `saturate` left it, so that it can be asked again.
+        Asked again, it starts from the saturated facts anew, without the earlier tilings.
 
         Args:
             wanted: intervals named by nodes that are wanted.
@@ -234,17 +239,20 @@ class Session:
         Raises:
             EngineError: egglog failed.
         """
+        if self._tiled:
+            self._engine.worker.call(lambda: self._engine.reset(self._families))
+            self.saturate(self._facts, *self._limits)
+        self._tiled = True
         rows = [(name, tsv(name, rows)) for name, rows in wanted._asdict().items() if rows]
+        saturation = self.saturation
 
         def work() -> EClasses:
             prepared = self._engine.prepared(self._families)
-            prepared.push()
             if rows:
                 prepared.read_in(rows)
-                prepared.run(prepared.want, self.saturation)
+                prepared.run(prepared.want, saturation)
             classes = _read_back(prepared.raw, everything)
-            prepared.pop()
-            self.saturation.eclasses = len(classes.enodes)
+            saturation.eclasses = len(classes.enodes)
             return classes
 
         return self._engine.worker.call(work)
@@ -335,11 +343,15 @@ class _Engine:
         found = self._prepared.get(families)
         if found is None:
             found = self._prepared[families] = _Prepared(families)
+            found.push()
         return found
 
     def reset(self, families: tuple[str, ...]) -> None:
-        """Leave the e-graph for these families without facts; only on the worker's thread."""
-        self._prepared[families].pop()
+        """Empty the e-graph for these families of facts; only on the worker's thread."""
+        prepared = self._prepared.get(families)
+        if prepared is not None:
+            prepared.pop()
+            prepared.push()
 
     def discard(self, families: tuple[str, ...]) -> None:
         """Drop an e-graph whose state is unknown; only on the worker's thread."""
@@ -396,4 +408,5 @@ def session(families: tuple[str, ...]) -> Iterator[Session]:
         except BaseException:
             engine.worker.post(lambda: engine.discard(families))
             raise
-        engine.worker.call(lambda: engine.reset(families))
+        # Nobody has to wait for this: the next session's calls queue up behind it.
+        engine.worker.post(lambda: engine.reset(families))

@@ -168,6 +168,10 @@ SPELLINGS: tuple[Spelling, ...] = (
 )
 
 
+# Bounds that count from the end can't end an empty piece at the end.
+FROM_THE_END = (sliced_from_the_end, sliced_by_keyword, sliced_twice, narrowed_from_the_end)
+
+
 def equal_split(b: Builder, x: fx.Node, sizes: Sequence[int], d: int) -> Pieces:
     return getitems(b, b.call(aten.split.Tensor, x, sizes[0], d), range(len(sizes)))
 
@@ -309,7 +313,8 @@ def test_captured_spellings_are_one_graph(dynamic):
         assert split.args[1:] == ([2048, 512, 512], -1)
         assert isinstance(split.meta["val"], list)
         pieces = calls(module, operator.getitem)
-        assert [node.args for node in pieces] == [(split, 0), (split, 1), (split, 2)]
+        assert sorted(node.args[1] for node in pieces) == [0, 1, 2]
+        assert all(node.args[0] is split for node in pieces)
         assert targets(module).total() == 7
         if function is three_slices:
             assert all(node.meta["val"] is split.meta["val"][node.args[1]] for node in pieces)
@@ -318,20 +323,27 @@ def test_captured_spellings_are_one_graph(dynamic):
     assert len(set(texts)) == 1
 
 
-@pytest.mark.parametrize("function", CAPTURED, ids=lambda f: f.__name__)
-def test_positive_dims_and_slices_are_options(function):
-    x = torch.randn(3, 3072)
-    module = single(function, x)
-    check(module, [x], Options(emit="positive_dims"), shuffles=(1,))
-    assert calls(module, aten.split_with_sizes.default)[0].args[2] == 1
-    module = single(function, x)
-    check(module, [x], Options(prefer="slices"), shuffles=(1,))
-    assert [node.args[1:] for node in calls(module, aten.slice.Tensor)] == [
-        (-1, 0, 2048),
-        (-1, 2048, 2560),
-        (-1, 2560, 3072),
-    ]
-    assert targets(module).total() == 6
+@pytest.mark.parametrize(
+    ("options", "called"),
+    [
+        (Options(emit="positive_dims"), {"_operator.getitem": 3, "split_with_sizes": 1}),
+        (Options(prefer="slices"), {"slice": 3}),
+        (Options(prefer="slices", emit="positive_dims"), {"slice": 3}),
+    ],
+    ids=["positive_dims", "slices", "both"],
+)
+def test_the_form_is_an_option(options, called):
+    texts = []
+    for function in CAPTURED:
+        x = torch.randn(3, 3072)
+        module = single(function, x)
+        check(module, [x], options, shuffles=(1,))
+        for node in calls(module, aten.split_with_sizes.default):
+            assert node.args[1:] == ([2048, 512, 512], 1)
+        assert slices_in(module) == called.get("slice", 0)
+        assert targets(module).total() == 3 + sum(called.values())
+        texts.append(canonical_text(module))
+    assert len(set(texts)) == 1
 
 
 # 3: what is no partition -------------------------------------------------------------------------
@@ -392,12 +404,14 @@ def test_a_whole_slice_is_its_source(bounds, dim):
     assert targets(module) == {"aten.sin.default": 1}
 
 
-def test_a_whole_slice_that_is_returned_is_its_source():
+@pytest.mark.parametrize("returned", ["slice", "both"])
+@pytest.mark.parametrize("of_input", [False, True], ids=["fresh", "input"])
+def test_a_whole_slice_that_is_returned_shares_what_it_shared(returned, of_input):
     b = Builder()
-    x = b.call(aten.sin.default, b.input(2, 8))
-    module = b.output(b.call(aten.slice.Tensor, x, 1, 0, 8), x)
-    check(module)
-    assert targets(module) == {"aten.sin.default": 1}
+    x = b.input(2, 8)
+    x = x if of_input else b.call(aten.sin.default, x)
+    whole = b.call(aten.slice.Tensor, x, 1, 0, 8)
+    check(b.output(*([whole] if returned == "slice" else [whole, x])))
 
 
 @pytest.mark.parametrize(
@@ -519,18 +533,20 @@ def test_one_piece_is_the_source(function, shape):
 @pytest.mark.parametrize(
     "sizes", [(0, 8), (8, 0), (0, 4, 4), (4, 0, 4), (4, 4, 0, 0), (0, 0, 8)], ids=str
 )
-@pytest.mark.parametrize("spelling", [sized, *SPELLINGS], ids=lambda f: f.__name__)
-def test_empty_pieces_are_one_empty_slice(spelling, sizes):
-    if spelling in (sliced_from_the_end, sliced_by_keyword, sliced_twice, narrowed_from_the_end):
-        pytest.skip("an end of 0 from the back is the front")
-    b = Builder()
-    x = b.input(2, 8)
-    pieces = spelling(b, x, sizes, 1)
-    module = b.output(*[b.call(aten.sin.default, piece) for piece in pieces])
-    check(module)
-    full = [size for size in sizes if size]
-    assert splits_in(module) == (len(full) > 1)
-    assert [node.args[2:] for node in calls(module, aten.slice.Tensor)] == [(0, 0)]
+def test_empty_pieces_are_one_empty_slice(sizes):
+    texts = []
+    for spelling in (sized, *SPELLINGS):
+        if spelling in FROM_THE_END:
+            continue
+        b = Builder()
+        pieces = spelling(b, b.input(2, 8), sizes, 1)
+        module = b.output(*[b.call(aten.sin.default, piece) for piece in pieces])
+        check(module, shuffles=(1,))
+        assert splits_in(module) == (sizes.count(0) < len(sizes) - 1)
+        (empty_slice,) = calls(module, aten.slice.Tensor)
+        assert empty_slice.meta["val"].shape == (2, 0)
+        texts.append(canonical_text(module))
+    assert len(set(texts)) == 1
 
 
 @pytest.mark.parametrize(
@@ -668,12 +684,12 @@ def cat_with_a_getitem_of_topk(b: Builder) -> list[fx.Node]:
 
 
 def cat_of_a_node(b: Builder) -> list[fx.Node]:
-    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [4, 4], 1)
+    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [4, 4], -1)
     return [b.call(aten.cat.default, split, 1)]
 
 
 def cat_of_a_node_and_its_pieces(b: Builder) -> list[fx.Node]:
-    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [4, 4], 1)
+    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [4, 4], -1)
     return [b.call(aten.cat.default, split), *getitems(b, split, (0, 1))]
 
 
@@ -693,7 +709,7 @@ def dim_that_is_a_node(b: Builder) -> list[fx.Node]:
 def sizes_that_are_nodes(b: Builder) -> list[fx.Node]:
     s = b.symbol(3, least=1, most=4)
     rest = b.call(operator.sub, 8, s)
-    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [s, rest], 1)
+    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [s, rest], -1)
     return [b.call(aten.sin.default, each) for each in getitems(b, split, (0, 1))]
 
 
@@ -708,17 +724,17 @@ def list_that_is_returned(b: Builder) -> list[fx.Node]:
 
 
 def list_for_a_foreach(b: Builder) -> list[fx.Node]:
-    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [4, 4], 1)
+    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [4, 4], -1)
     return [b.call(operator.getitem, b.call(aten._foreach_sin.default, split), 1)]
 
 
 def part_of_a_list(b: Builder) -> list[fx.Node]:
-    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [2, 2, 4], 1)
+    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [2, 2, 4], -1)
     return [b.call(aten.cat.default, b.call(operator.getitem, split, slice(0, 2)), 1)]
 
 
 def length_of_a_list(b: Builder) -> list[fx.Node]:
-    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [2, 2, 4], 1)
+    split = b.call(aten.split_with_sizes.default, b.input(4, 8), [2, 2, 4], -1)
     return [b.call(len, split), *getitems(b, split, (0, 1, 2))]
 
 
@@ -748,7 +764,7 @@ def several_results(b: Builder) -> list[fx.Node]:
 
 def copies(b: Builder) -> list[fx.Node]:
     x = b.input(4, 8)
-    split = b.call(aten.split_with_sizes_copy.default, x, [4, 4], 1)
+    split = b.call(aten.split_with_sizes_copy.default, x, [4, 4], -1)
     return [*getitems(b, split, (0, 1)), b.call(aten.slice_copy.Tensor, x, 1, 0, 4)]
 
 
@@ -776,9 +792,9 @@ ODD = (
 def test_odd_but_right_graphs_stay_as_they_are(make):
     b = Builder()
     module = b.output(*make(b))
-    code = code_of(module.graph)
+    text = canonical_text(module)
     check(module)
-    assert code_of(module.graph) == code
+    assert canonical_text(module) == text
 
 
 def with_wrong_keyword() -> fx.Graph:
@@ -802,13 +818,6 @@ def without_vals() -> fx.Graph:
     x = graph.placeholder("x")
     graph.output(graph.call_function(aten.slice.Tensor, (x, 1, 0, 4)))
     return graph
-
-
-def without_one_val() -> fx.Graph:
-    b = Builder()
-    module = read(b, sliced(b, b.input(4, 8), (4, 4), 1))
-    del calls(module, aten.slice.Tensor)[0].meta["val"]
-    return module.graph
 
 
 def without_a_source_val() -> fx.Graph:
@@ -854,7 +863,6 @@ def without_output() -> fx.Graph:
         with_wrong_keyword,
         with_too_many_arguments,
         without_vals,
-        without_one_val,
         without_a_source_val,
         with_torch_functions,
         with_methods,
@@ -871,6 +879,14 @@ def test_what_cannot_be_read_is_left_and_nothing_is_raised(make):
     assert not report.changed
     assert str(graph) == before
     assert report.reason or report.stopped == "saturated"
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_slice_without_a_val(which):
+    b = Builder()
+    module = read(b, sliced(b, b.input(4, 8), (4, 4), 1))
+    del calls(module, aten.slice.Tensor)[which].meta["val"]
+    check(module)
 
 
 def test_outputs_of_every_shape():
