@@ -208,9 +208,12 @@ class _Chooser:
     # Alternatives
 
     def plain_alternatives(self, eclass: int) -> list[Alternative]:
+        members = self.members.get(eclass, ())
+        if len(members) == 1 and (eclass >= len(self.enodes) or not self.enodes[eclass]):
+            return [self.node(members[0], 0, self.demand(self.values[members[0]]))]
         found: list[Alternative] = []
         seen: set[Hashable] = set()
-        for number in self.members.get(eclass, ()):
+        for number in members:
             if self.is_view(number):
                 continue
             value = self.values[number]

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from textwrap import fill
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -27,10 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if all went well, 1 if the demo's claims don't hold, 2 if it couldn't run.
     """
     options = _parser().parse_args(arguments)
-    return demo(show_all=options.all)
+    return run_demo(show_all=options.all)
 
 
-def demo(show_all: bool = False) -> int:
+def run_demo(show_all: bool = False) -> int:
     """Compile one attention block in three forms and print what became of them.
 
     Args:
@@ -40,8 +39,8 @@ def demo(show_all: bool = False) -> int:
         As of `main`.
     """
     import torch
-    from torch._inductor.exc import InvalidCxxCompiler
     from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
 
     from lowering.demo import FORMS, AttentionBlock, compile_form, make_inputs
 
@@ -58,7 +57,7 @@ def demo(show_all: bool = False) -> int:
     torch.manual_seed(0)
     block, inputs = AttentionBlock().eval(), make_inputs()
     print(f"fxsat {_version()} in torch.compile, torch {torch.__version__}\n")
-    print(fill(INTRODUCTION, WIDTH), flush=True)
+    print(INTRODUCTION, flush=True)
     compiled = []
     for form in FORMS:
         _progress(f"compiling: {form.name} ...")
@@ -68,26 +67,29 @@ def demo(show_all: bool = False) -> int:
     return 1 if failures(compiled) else 0
 
 
-INTRODUCTION = (
-    "One attention block (qkv projection; RMS norm and rope of q and k, in place in qkv; grouped-query"
-    " attention; SwiGLU) is compiled three times. Its computation is the same each time, but its graph"
-    " reaches fxsat's hook in another form: which form depends on the version of torch and on how a"
-    " model is written. A pass in front of fxsat makes the second and the third out of the first."
-)
+INTRODUCTION = """\
+fxsat brings graphs that compute the same to one canonical graph. Here one attention block (qkv
+projection; RMS norm and rope of q and k, in place in qkv; grouped-query attention; SwiGLU) is
+compiled three times, and its graph reaches fxsat's hook in three forms: the one that torch makes of
+it, and two that other versions of torch make, or users by hand. A pass in front of fxsat makes
+those two out of the first."""
 
 
 def tell(compiled: Sequence[Compiled], show_all: bool = False, colour: bool = False) -> list[str]:
     """Return the lines that the demo prints about the forms that were compiled."""
     lines = [*_heading("1. Three forms reach the hook"), *_forms(compiled), "", *_counts(compiled)]
-    for number, each in enumerate(compiled):
-        whole = show_all or number == 0
-        lines += _heading(f"2{'abc'[number]}. Before and after: {each.form.name}")
-        lines += _diff(each, whole, colour)
+    for letter, each in zip("abc", compiled, strict=True):
+        went, came = each.diff.count("-"), each.diff.count("+")
+        lines += _heading(f"2{letter}. {each.form.name}: {went} lines went (-), {came} came (+)")
+        lines += _diff(each, whole=show_all or letter == "a", colour=colour)
     lines += [*_heading("3. One graph comes out"), *_results(compiled), ""]
     problems = failures(compiled)
     if problems:
         return lines + [f"FAILED: {problem}" for problem in problems]
-    return [*lines, f"OK: {len(compiled)} forms went in, 1 came out, and the results equal eager's."]
+    return [
+        *lines,
+        f"OK: {len(compiled)} forms went in, 1 came out, and the results equal eager's.",
+    ]
 
 
 def failures(compiled: Sequence[Compiled]) -> list[str]:
@@ -101,7 +103,9 @@ def failures(compiled: Sequence[Compiled]) -> list[str]:
         if each.report.stopped != "saturated":
             problems.append(f"{each.form.name}: {each.report.stopped}: {each.report.reason}")
         if not each.close:
-            problems.append(f"{each.form.name}: the result differs from eager's by {each.error:.1e}")
+            problems.append(
+                f"{each.form.name}: the result differs from eager's by {each.error:.1e}"
+            )
     return problems
 
 
@@ -151,14 +155,13 @@ def _results(compiled: Sequence[Compiled]) -> Iterator[str]:
         )
     yield from _table(rows)
     yield ""
-    yield fill(REMARK, WIDTH)
+    yield REMARK
 
 
-REMARK = (
-    "The canonical graph is a fingerprint of lowering.canonical_text: outputs, effects and what they"
-    " reach, free of names and order. Each compile starts with an empty cache; the first in a process"
-    " also starts Inductor and fxsat's engine."
-)
+REMARK = """\
+The canonical graph is the hash of lowering.canonical_text: outputs, effects and what they reach,
+free of names and of the order of independent nodes. Each compile starts with an empty cache; the
+first one in a process also starts Inductor and fxsat's engine."""
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

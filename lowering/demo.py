@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from lowering.aten import LISTS, TERMS, Spelling, pieces
 from lowering.bounds import Bounds
 from lowering.canonical import canonical_text
 from lowering.diff import Diff, code_lines
-from lowering.graph_pass import SaturatePass, reports
+from lowering.graph_pass import SaturatePass, clear_reports, reports
 from lowering.report import Report
 
 aten = torch.ops.aten
@@ -67,7 +68,8 @@ class AttentionBlock(nn.Module):
         )
         x = x + self.out(mixed.transpose(0, 1).reshape(x.size(0), -1))
         gate, up = self.gate_up(x).chunk(2, -1)
-        return x + self.down(silu(gate) * up)
+        y: Tensor = x + self.down(silu(gate) * up)
+        return y
 
 
 def heads(x: Tensor) -> Tensor:
@@ -118,31 +120,33 @@ def leave(graph: Graph) -> None:
 def duplicate_splits(graph: Graph) -> None:
     """Take every piece out of a split of its own, in place."""
     cuts = _cuts(graph)
-    for node, (_, (source,), (dim, start, end)) in _pieces(graph):
+    for node, piece in _pieces_read(graph):
+        (source,), (dim, start, end) = piece.sources, piece.params
         at = cuts[source, dim]
-        if at.index(end) != at.index(start) + 1:
-            continue  # the piece spans several intervals
-        sizes = [b - a for a, b in zip(at, at[1:], strict=False)]
-        arguments = (source, sizes, dim)
+        index = at.index(start)
+        if at[index + 1] != end:
+            continue  # other pieces overlap this one
+        sizes = [b - a for a, b in pairwise(at)]
         with graph.inserting_before(node):
-            split = graph.call_function(aten.split_with_sizes.default, arguments)
-            split.meta["val"] = split.target(source.meta["val"], sizes, dim)
-            piece = graph.call_function(operator.getitem, (split, at.index(start)))
-        _replace(node, piece)
+            split = graph.call_function(aten.split_with_sizes.default, (source, sizes, dim))
+            getitem = graph.call_function(operator.getitem, (split, index))
+        split.meta["val"] = aten.split_with_sizes.default(source.meta["val"], sizes, dim)
+        _replace(node, getitem)
     _erase_unread_lists(graph)
 
 
 def slice_pieces(graph: Graph) -> None:
     """Take every piece as a slice, in place."""
-    for node, (_, (source,), (dim, start, end)) in _pieces(graph):
+    for node, piece in _pieces_read(graph):
+        (source,), (dim, start, end) = piece.sources, piece.params
         with graph.inserting_before(node):
-            piece = graph.call_function(aten.slice.Tensor, (source, dim, start, end))
-        _replace(node, piece)
+            slice_ = graph.call_function(aten.slice.Tensor, (source, dim, start, end))
+        _replace(node, slice_)
     _erase_unread_lists(graph)
 
 
 FORMS = (
-    Form("as torch made it", f"torch {torch.__version__.partition('+')[0]} itself", leave),
+    Form("as torch made it", f"torch {torch.__version__.partition('+')[0]}", leave),
     Form(
         "duplicated splits",
         "torch up to 2.14 after a write in place; users who split anew for each piece",
@@ -152,29 +156,35 @@ FORMS = (
 )
 
 
-def _pieces(graph: Graph) -> list[tuple[Node, Spelling]]:
+def _pieces_read(graph: Graph) -> list[tuple[Node, Spelling]]:
     """The nodes that are a piece of one dimension of a tensor, each with the slice that it is."""
-    return list(_read_pieces(graph))
-
-
-def _read_pieces(graph: Graph) -> Iterator[tuple[Node, Spelling]]:
     bounds = Bounds()
+    found: list[tuple[Node, Spelling]] = []
     for node in graph.nodes:
+        cut = _pieces_of(node, bounds)
         if node.target is aten.slice.Tensor:
-            spelling = TERMS[node.target](node, bounds)
-            if spelling is not None:
-                yield node, spelling
-        elif node.op == "call_function" and node.target in LISTS:
-            for user in node.users:
-                yield user, (pieces(node, bounds) or [])[user.args[1]]
+            found += [(node, piece) for piece in cut]
+        elif cut:
+            found += [(user, cut[user.args[1]]) for user in node.users]
+    return found
+
+
+def _pieces_of(node: Node, bounds: Bounds) -> list[Spelling]:
+    """The pieces that a node cuts out: those of a split, read or not, or the one of a slice."""
+    if node.target in LISTS:
+        return pieces(node, bounds) or []
+    spelling = TERMS[node.target](node, bounds) if node.target is aten.slice.Tensor else None
+    return [spelling] if spelling is not None else []
 
 
 def _cuts(graph: Graph) -> dict[tuple[Node, int], list[int]]:
     """Where each tensor is cut along each dimension, its two ends included."""
+    bounds = Bounds()
     cuts: dict[tuple[Node, int], set[int]] = {}
-    for _, (_, (source,), (dim, start, end)) in _pieces(graph):
-        ends = {0, source.meta["val"].size(dim)}
-        cuts.setdefault((source, dim), ends).update((start, end))
+    for node in graph.nodes:
+        for _, (source,), (dim, start, end) in _pieces_of(node, bounds):
+            ends = {0, source.meta["val"].size(dim)}
+            cuts.setdefault((source, dim), ends).update((start, end))
     return {key: sorted(at) for key, at in cuts.items()}
 
 
@@ -221,7 +231,10 @@ class Compiled:
 
 
 def compile_form(block: nn.Module, inputs: Sequence[Tensor], form: Form) -> Compiled:
-    """Compile the block with Inductor, from scratch, its one graph brought into the form first."""
+    """Compile the block with Inductor, from scratch, its one graph brought into the form first.
+
+    The process's log of reports is cleared.
+    """
     # Inductor takes a while to import, and this module is imported to get at the block alone.
     from torch._inductor.utils import fresh_cache
 
@@ -233,21 +246,23 @@ def compile_form(block: nn.Module, inputs: Sequence[Tensor], form: Form) -> Comp
         seen.append((code_lines(graph), _fingerprint(graph)))
         clock.append(perf_counter())
 
+    clear_reports()
     torch._dynamo.reset()
     with torch.no_grad(), fresh_cache():
         expected = block(*inputs)
-        passes = [form.respell, look, SaturatePass(), look]
+        passes: Any = [form.respell, look, SaturatePass(), look]
         compiled = torch.compile(block, options={"post_grad_custom_pre_pass": passes})
         start = perf_counter()
         output = compiled(*inputs)
         compile_seconds = perf_counter() - start
     (before, reached), (after, canonical) = seen
+    (report,) = reports()
     return Compiled(
         form=form,
         diff=Diff.of(before, after),
         reached=reached,
         canonical=canonical,
-        report=reports()[-1],
+        report=report,
         error=(output - expected).abs().max().item(),
         close=torch.allclose(output, expected, rtol=TOLERANCE, atol=TOLERANCE),
         saturate_seconds=clock[2] - clock[1],

@@ -22,6 +22,7 @@ class Journal:
         self._undo: list[Callable[[], None]] = []
         self._users: dict[Node, list[Node]] = {}
         self._tables: dict[Any, list[Node]] = {}
+        self._candidates: dict[Any, str] = {}
         self._names = graph._graph_namespace
         self._counts: dict[str, int] | None = None
 
@@ -38,8 +39,13 @@ class Journal:
             self._counts = dict(names._base_count)
         for node in _nodes_in((args, kwargs)):
             self._remember_users(node)
+        name = self._candidates.get(target)
+        if name is None:
+            name = self._candidates[target] = graph._target_to_str(target)
+        # Given arguments, create_node walks them in Python for a warning: three times the cost.
         with graph.inserting_before(before):
-            node = graph.call_function(target, args, kwargs)
+            node = graph.create_node("call_function", target, (), {}, name)
+        node._update_args_kwargs(args, kwargs)
 
         def undo() -> None:
             graph.erase_node(node)

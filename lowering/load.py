@@ -141,20 +141,47 @@ class _Loader:
         return number
 
     def opaque(self, terms: list[tuple[int, Value]]) -> None:
-        """Load the opaque nodes that may turn out to equal another."""
-        touched = {number for number, _ in terms}
-        touched.update(source for _, value in terms for source in value.operands)
-        twins: dict[Hashable, list[int]] = {}
-        for number, value in enumerate(self.values):
-            if value.key is not None and not touched.isdisjoint(value.operands):
-                operands = tuple([-1 if each in touched else each for each in value.operands])
-                twins.setdefault((value.key, operands), []).append(number)
-                touched.add(number)
-        for number in sorted(n for group in twins.values() if len(group) > 1 for n in group):
+        """Load the opaque nodes that may turn out to equal another.
+
+        Rules make values equal only where terms connect them. Suppose that they made all of those
+        equal: the nodes that congruence would then merge are the ones to load.
+        """
+        parent = list(range(len(self.values)))
+        joined: set[int] = set()
+
+        def find(number: int) -> int:
+            while parent[number] != number:
+                parent[number] = parent[parent[number]]
+                number = parent[number]
+            return number
+
+        for number, value in terms:
+            joined.add(number)
+            joined.update(value.operands)
+            for source in value.operands:
+                parent[find(source)] = find(number)
+        opaque = [(n, value) for n, value in enumerate(self.values) if value.key is not None]
+        twins: set[int] = set()
+        changed = True
+        while changed:
+            changed = False
+            found: dict[Hashable, int] = {}
+            for number, value in opaque:
+                if joined.isdisjoint(value.operands):
+                    continue
+                operands = tuple([find(each) for each in value.operands])
+                other = found.setdefault((value.key, operands), number)
+                if other != number:
+                    twins.update((number, other))
+                    joined.update((number, other))
+                    if find(other) != find(number):
+                        parent[find(other)] = find(number)
+                        changed = True
+        for number in sorted(twins):
             value = self.values[number]
             key: Hashable = value.key
             if not (value.signature.blind or value.signature.follows):
-                key = (key, tuple([self.exact(n) for n in value.operands if n in touched]))
+                key = (key, tuple([self.exact(n) for n in value.operands if n in joined]))
             self.facts.op.append(
                 (
                     number,

@@ -105,15 +105,15 @@ class _Run:
             edits = plan(
                 reading, loaded.code, found, solution, options.emit == "last_dim_minus_one"
             )
-            names = rewrites(reading, found, solution, edits)
-            write(self.graph, edits, self.journal)
+            rewritten = rewrites(reading, found, solution, edits)
+            made = write(edits, self.journal)
         return Report(
             changed=len(self.journal) > 0,
             stopped=saturation.stopped,
             reason=_reason(saturation, options),
             before=before,
             after=_count(self.graph) if len(self.journal) else before,
-            rewrites=names(),
+            rewrites=rewritten(made),
             matches=saturation.matches,
             enodes=saturation.enodes,
             eclasses=saturation.eclasses,
@@ -133,7 +133,10 @@ class _Run:
         """
         options = self.options
         costs = COSTS[options.prefer]
-        families = tuple(family for family in options.families if family != "cse")
+        unused = {"cse"}
+        unused |= set() if loaded.facts.scatter else {"scatter"}
+        unused |= set() if loaded.facts.cat else {"cat"}
+        families = tuple(family for family in options.families if family not in unused)
         if not loaded.facts.has_terms():
             with self.phase("extract"):
                 found = choices(reading, EClasses.none(), costs)

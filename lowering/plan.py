@@ -88,7 +88,12 @@ class _Planner:
                 continue
             for reader in hoisted.get(node, ()):
                 self.place(reader, node)
-            if item not in self.placed:
+            if item in self.placed:
+                continue
+            if all([part in self.placed for part in self.parts(item)]):
+                self.placed.add(item)
+                self.settle(item, node)
+            else:
                 self.place(item, node)
         idle = self.idle_symbols()
         self.out.erased = [
@@ -441,7 +446,7 @@ class _Planner:
             assert isinstance(vals, (list, tuple))
             self.revalue(node, vals[i])
             return
-        if not each.children or (not self.vals and self.is_wired(each, node)):
+        if not each.children or self.is_wired(each, node):
             return
         args, kwargs = self.arguments(item, node)
         rewired = _changed(args, node.args) or _changed(kwargs, node.kwargs)
@@ -455,13 +460,13 @@ class _Planner:
             self.revalue(node, self.propagated(item, node))
 
     def is_wired(self, each: Alternative, node: Node) -> bool:
-        """Whether a node has the operands of now already, as most have."""
+        """Whether a node has the operands and vals of now already, as most have."""
         inputs = node._input_nodes
         made = self.made
         found = set()
         for child in each.children:
             operand = made[self.resolve(child)]
-            if operand not in inputs:
+            if operand not in inputs or operand in self.vals:
                 return False
             found.add(operand)
         return len(found) == len(inputs) and node.op != "output"

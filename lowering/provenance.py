@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch.fx import Node
 
 from egraph.extract import NO_GROUP, Solution
 from lowering.choose import Choices, Make
-from lowering.edits import Plan
+from lowering.edits import New, Plan
 from lowering.read import Reading, Term
 from lowering.report import Rewrite
 
 
 def rewrites(
     reading: Reading, found: Choices, solution: Solution, plan: Plan
-) -> Callable[[], tuple[Rewrite, ...]]:
-    """What replaced each node that goes, to be asked for once the new nodes have names."""
+) -> Callable[[Mapping[New, Node]], tuple[Rewrite, ...]]:
+    """What replaced each node that goes, to be asked for with the nodes that were made."""
     return _Provenance(reading, found, solution, plan).rewrites
 
 
@@ -51,21 +51,21 @@ class _Provenance:
                 key = (rule, choice if group == NO_GROUP else ~group)
             self.rows.setdefault(key, []).append(node)
 
-    def rewrites(self) -> tuple[Rewrite, ...]:
+    def rewrites(self, new: Mapping[New, Node]) -> tuple[Rewrite, ...]:
         """Rule by rule, the nodes that went and the nodes that stand for them."""
         found = []
         for (rule, item), nodes in self.rows.items():
             made: list[str] = []
             if rule != "unused":
-                made = [self.name(item)]
+                made = [self.name(item, new)]
                 if item < 0:
-                    made += [self.name(choice) for choice in self.pieces[~item]]
+                    made += [self.name(choice, new) for choice in self.pieces[~item]]
             found.append(Rewrite(rule, tuple(node.name for node in nodes), tuple(made)))
         return tuple(found)
 
-    def name(self, item: int) -> str:
+    def name(self, item: int, new: Mapping[New, Node]) -> str:
         node = self.made[item]
-        return node.name if isinstance(node, Node) else ""
+        return new[node].name if isinstance(node, New) else node.name
 
     def rule(self, node: Node, value: int | None, choice: int) -> str:
         """The rule that says that a node is what was chosen."""

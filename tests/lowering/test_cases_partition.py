@@ -169,7 +169,13 @@ SPELLINGS: tuple[Spelling, ...] = (
 
 
 # Bounds that count from the end can't end an empty piece at the end.
-FROM_THE_END = (sliced_from_the_end, sliced_by_keyword, sliced_twice, narrowed_from_the_end)
+FROM_THE_END = (
+    sliced_from_the_end,
+    sliced_by_keyword,
+    sliced_twice,
+    narrowed_from_the_end,
+    split_and_slice,
+)
 
 
 def equal_split(b: Builder, x: fx.Node, sizes: Sequence[int], d: int) -> Pieces:

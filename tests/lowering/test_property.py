@@ -1,0 +1,280 @@
+"""What holds for every graph, on random ones.
+
+The suite runs few examples, the same ones each time. A long run, on other ones, goes on after a
+failure and ends with each failure's smallest program:
+
+    python -m tests.lowering.test_property --examples 20000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from time import perf_counter
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import strategies as st
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_leaves
+
+from lowering import Options, canonical_text, saturate
+from lowering.aten import LISTS
+from lowering.options import FAMILIES
+from lowering.signature import signature
+from tests.lowering.programs import NOT_RESPELLED, Program, build, inputs_of, programs
+from tests.lowering.support import check, code_of, copy_of, run
+
+aten = torch.ops.aten
+
+OPTIONS = (
+    Options(),
+    Options(prefer="slices"),
+    Options(emit="positive_dims"),
+    *(Options(chosen) for count in range(len(FAMILIES)) for chosen in combinations(FAMILIES, count)),
+)
+
+
+def check_program(program: Program, options: Options = Options()) -> None:
+    """Assert all that is promised of a graph, of the graph of a program.
+
+    That is all that `support.check` asserts, and that the graph costs no more than it did, and that
+    results have the same bits if each kernel runs on operands of the same layout.
+    """
+    module = build(program)
+    before = copy_of(module)
+    inputs = inputs_of(module, program.special)
+    assume(_runs(before, inputs))
+    try:
+        check(module, inputs, options, shuffles=(1,))
+        assert cost_of(module.graph) <= cost_of(before.graph), "cost"
+        assert bits_of(module, program.special) == bits_of(before, program.special), "bits"
+    except BaseException as error:
+        error.add_note(f"check_program({program!r}, {options!r})")
+        error.add_note(f"--- before\n{show(before.graph)}\n--- after\n{show(module.graph)}")
+        raise
+
+
+def check_respelled(program: Program, respell: int) -> None:
+    """Assert that a program written in other ways that mean the same becomes the same graph."""
+    one, other = build(program), build(program, respell)
+    before = [show(each.graph) for each in (one, other)]
+    try:
+        for each in (one, other):
+            report = saturate(each)
+            assert report.stopped == "saturated", report.reason
+        assert canonical_text(one) == canonical_text(other), "two forms of one program"
+    except BaseException as error:
+        error.add_note(f"check_respelled({program!r}, {respell})")
+        error.add_note("\n--- and\n".join(["--- before", *before]))
+        error.add_note(f"--- after\n{show(one.graph)}\n--- and\n{show(other.graph)}")
+        raise
+
+
+def _runs(module: fx.GraphModule, inputs: Sequence[Tensor]) -> bool:
+    """Whether a graph runs at all: fake tensors don't see all that may be wrong with it."""
+    try:
+        run(module, inputs)
+    except RuntimeError:
+        return False
+    return True
+
+
+# Cost -------------------------------------------------------------------------------------------
+
+_VIEWS = frozenset(
+    """slice select narrow reshape view permute transpose unsqueeze squeeze expand alias detach
+    as_strided""".split()
+)
+
+
+def cost_of(graph: fx.Graph) -> tuple[int, int]:
+    """How many kernels, and then how many views, anything depends on.
+
+    A list of pieces costs nothing beside its pieces, so that neither form of a partition is dearer.
+    """
+    live: set[fx.Node] = set()
+    kernels = views = 0
+    for node in reversed(graph.nodes):
+        target: Any = node.target
+        if node.op != "call_function":
+            live.add(node)
+        elif signature(target).effect or any(user in live for user in node.users):
+            live.add(node)
+            if not isinstance(target, OpOverload) or target._schema.name.split("::")[1] in _VIEWS:
+                views += 1
+            elif target not in LISTS:
+                kernels += 1
+    return kernels, views
+
+
+# Bits -------------------------------------------------------------------------------------------
+
+
+class _DenseKernels(fx.Interpreter):
+    """Runs kernels that may answer differently on other layouts on contiguous operands.
+
+    What they give is then laid out as the graph's vals say.
+    """
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if not isinstance(target, OpOverload) or not _is_kernel(target):
+            return super().call_function(target, args, kwargs)
+        dense = [x.contiguous() if isinstance(x, Tensor) else x for x in args]
+        result = target(*dense, **kwargs)
+        val = self.node.meta["val"]
+        return torch.empty_strided(val.size(), val.stride(), dtype=val.dtype).copy_(result)
+
+    def run_node(self, n: fx.Node) -> Any:
+        self.node = n
+        return super().run_node(n)
+
+
+_KERNELS = ("aten::mm", "aten::sum", "aten::amax", "aten::convolution")
+
+
+def _is_kernel(target: OpOverload) -> bool:  # type: ignore[type-arg]
+    is_pointwise = torch.Tag.pointwise in target.tags and not target._schema.is_mutable
+    return is_pointwise or target._schema.name in _KERNELS
+
+
+def bits_of(module: fx.GraphModule, special: bool) -> list[object]:
+    """All bits of outputs and of inputs after a run, kernels on contiguous operands."""
+    inputs = inputs_of(module, special)
+    torch.manual_seed(0)
+    results = tree_leaves(_DenseKernels(module).run(*inputs))
+    tensors = [x for x in (*results, *inputs) if isinstance(x, Tensor)]
+    return [(x.dtype, x.reshape(-1).view(torch.uint8).tolist()) for x in tensors]
+
+
+# What a failure shows -----------------------------------------------------------------------------
+
+
+def show(graph: fx.Graph) -> str:
+    """Return a graph as text, each node with what its val is."""
+    lines = []
+    for node in graph.nodes:
+        vals = ", ".join(map(_geometry, tree_leaves(node.meta.get("val"))))
+        arguments = ", ".join(
+            [*map(str, node.args), *(f"{name}={each}" for name, each in node.kwargs.items())]
+        )
+        target = f" = {node.target}({arguments})" if node.op == "call_function" else ""
+        lines.append(f"{node.name}{target}  # {vals}" if vals else f"return {arguments}")
+    return "\n".join(lines)
+
+
+def _geometry(val: object) -> str:
+    if not isinstance(val, Tensor):
+        return str(val)
+    dtype = str(val.dtype).removeprefix("torch.")
+    return f"{dtype}{[*val.shape]} strides {[*val.stride()]} at {val.storage_offset()}"
+
+
+# The suite --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@given(programs(), st.sampled_from(OPTIONS))
+def test_every_promise_holds(program: Program, options: Options) -> None:
+    check_program(program, options)
+
+
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@given(programs(without=NOT_RESPELLED), st.integers(1, 9))
+def test_spelling_makes_no_difference(program: Program, respell: int) -> None:
+    check_respelled(program, respell)
+
+
+# A long run -------------------------------------------------------------------------------------
+
+CHUNK = 250
+"""Examples between two failures that are told."""
+
+
+def campaign(
+    name: str, checked: Callable[..., None], strategies: Sequence[Any], examples: int, first: int
+) -> Counter[str]:
+    """Run examples in chunks, each with a seed of its own; print each new kind of failure.
+
+    Returns:
+        How many chunks failed, by kind of failure.
+    """
+    failures: Counter[str] = Counter()
+    start = perf_counter()
+    for chunk in range(-(-examples // CHUNK)):
+        function = seed(first + chunk)(
+            settings(
+                max_examples=min(CHUNK, examples - chunk * CHUNK),
+                database=None,
+                derandomize=False,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                phases=(Phase.generate, Phase.shrink),
+                report_multiple_bugs=False,
+                print_blob=False,
+            )(given(st.tuples(*strategies))(_reporting(checked)))
+        )
+        try:
+            function()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            kind = _kind(error)
+            failures[kind] += 1
+            if failures[kind] == 1:
+                print(f"\n=== {name}, seed {first + chunk}: {kind}", flush=True)
+                print("".join(traceback.format_exception(error, limit=-3)), flush=True)
+        done, seconds = min((chunk + 1) * CHUNK, examples), perf_counter() - start
+        failed = f"; {failures.total()} chunks failed in {len(failures)} ways" if failures else ""
+        print(f"{name}: {done:,} of {examples:,} in {seconds:,.0f} s{failed}", file=sys.stderr, flush=True)
+    return failures
+
+
+def _reporting(checked: Callable[..., None]) -> Callable[..., None]:
+    """Hypothesis wants a function of its own to decorate each time."""
+
+    def example(drawn: tuple[Any, ...]) -> None:
+        checked(*drawn)
+
+    return example
+
+
+def _kind(error: BaseException) -> str:
+    """What distinguishes a failure from another: its message without names and numbers."""
+    message = str(error).split("\n", 1)[0]
+    return f"{type(error).__name__}: {re.sub(r'[0-9]+', '#', message)[:120]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m tests.lowering.test_property", description=__doc__)
+    parser.add_argument("--examples", type=int, default=20_000, help="of both properties together")
+    parser.add_argument("--seed", type=int, default=0, help="other seeds give other examples")
+    options = parser.parse_args(arguments)
+    respelled = options.examples // 4
+    failures = campaign(
+        "promises",
+        check_program,
+        (programs(steps=16), st.sampled_from(OPTIONS)),
+        options.examples - respelled,
+        options.seed * 1_000_000,
+    ) + campaign(
+        "spelling",
+        check_respelled,
+        (programs(without=NOT_RESPELLED, steps=16), st.integers(1, 9)),
+        respelled,
+        options.seed * 1_000_000 + 500_000,
+    )
+    for kind, count in failures.most_common():
+        print(f"{count:5} {kind}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
