@@ -13,9 +13,9 @@ Following
     Gives views (or may) whose values and layout keys depend on the operand's layout key only, while
     their exact strides are the operand's.
 
-Some ops are one or the other under a condition on all tensor operands, old and new: `row_major`,
-that their elements lie in the order of their indices (`LayoutKey.row_major`), or `unit_last`, that
-their last dimension has a stride of one.
+Some ops are so under a condition on all tensor operands, old and new: blind if `unit_last`, where
+their last dimensions have a stride of one; following if `row_major`, where their elements lie in
+the order of their indices (`LayoutKey.row_major`).
 """
 
 from functools import cache
@@ -27,28 +27,24 @@ _categories: dict[object, str] = {}
 """The category of each target that was asked for; empty for an observer."""
 
 
-def is_layout_blind(target: object, *, row_major: bool = False, unit_last: bool = False) -> bool:
-    """Return whether calls of `target` on operands that meet the given conditions are blind."""
-    return _is("blind", target, row_major, unit_last)
+def is_layout_blind(target: object, *, unit_last: bool = False) -> bool:
+    """Return whether `target` is blind, given whether its operands are `unit_last`."""
+    category = _category(target)
+    return category == "blind" or (unit_last and category == "blind if unit_last")
 
 
-def is_layout_following(
-    target: object, *, row_major: bool = False, unit_last: bool = False
-) -> bool:
-    """Return whether calls of `target` on operands that meet the given conditions are following."""
-    return _is("following", target, row_major, unit_last)
+def is_layout_following(target: object, *, row_major: bool = False) -> bool:
+    """Return whether `target` is following, given whether its operands are `row_major`."""
+    category = _category(target)
+    return category == "following" or (row_major and category == "following if row_major")
 
 
-def _is(category: str, target: object, row_major: bool, unit_last: bool) -> bool:
+def _category(target: object) -> str:
     found = _categories.get(target)
     if found is None:
         found = _listed().get(str(target), "") if isinstance(target, OpOverload) else ""
         _categories[target] = found
-    if found == category:
-        return True
-    if row_major and found == f"{category} if row_major":
-        return True
-    return unit_last and found == f"{category} if unit_last"
+    return found
 
 
 @cache

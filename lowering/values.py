@@ -6,7 +6,7 @@ view worked out here costs about ten.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,19 +23,33 @@ from lowering.layout import reshape_strides, storage_of, view_of
 aten = torch.ops.aten
 
 
-def slice_val(source: torch.Tensor, d: int, a: Number, b: Number) -> torch.Tensor:
-    """The value of slice(source, d, a, b)."""
-    sizes, strides = list(source.size()), source.stride()
-    sizes[d] = b - a
-    return _view(source, sizes, strides, source.storage_offset() + a * strides[d])
+def view_val(
+    source: torch.Tensor, d: int, at: Sequence[Number], known: object
+) -> torch.Tensor:
+    """The value of a slice or a select of `source`.
 
-
-def select_val(source: torch.Tensor, d: int, i: Number) -> torch.Tensor:
-    """The value of select(source, d, i)."""
+    Args:
+        source: what is cut.
+        d: the dimension.
+        at: start and end of the slice, or the index of the select.
+        known: a value that is taken if it is that already, storage included.
+    """
     sizes, strides = list(source.size()), list(source.stride())
-    offset = source.storage_offset() + i * strides[d]
-    del sizes[d], strides[d]
-    return _view(source, sizes, strides, offset)
+    offset = source.storage_offset() + at[0] * strides[d]
+    if len(at) == 1:
+        del sizes[d], strides[d]
+    else:
+        sizes[d] = at[1] - at[0]
+    if (
+        isinstance(known, torch.Tensor)
+        and storage_of(known) == storage_of(source)
+        and all(map(_same, strides, known.stride()))
+        and _same(offset, known.storage_offset())
+    ):
+        return known
+    if isinstance(source, FakeTensor):
+        return view_of(source, sizes, strides, offset)
+    return torch.as_strided(source, sizes, strides, offset)
 
 
 def same_place(a: object, b: object) -> bool:
@@ -97,13 +111,11 @@ def _fakes(*arguments: Any) -> list[FakeTensor]:
     ]
 
 
-def _view(source: torch.Tensor, sizes: Any, strides: Any, offset: Any) -> torch.Tensor:
-    if isinstance(source, FakeTensor):
-        return view_of(source, sizes, strides, offset)
-    return torch.as_strided(source, sizes, strides, offset)
-
-
 def _same(a: Number, b: Number) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    return str(a) == str(b)
+    return _expression(a) == _expression(b)
+
+
+def _expression(number: Number) -> object:
+    return number if isinstance(number, int) else number.node.expr

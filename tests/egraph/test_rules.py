@@ -32,15 +32,14 @@ class Case:
     Attributes:
         facts: relations by name; `written` and `selected` are what is wanted.
         equal: pairs of values that are one e-class then.
-        enodes: e-nodes that a value's e-class has then, children as values.
-        pieces: for a value, the cuts of a split along dimension 0 of value 0 and its piece's number.
+        pieces: values, each with the cuts of a split of value 0 along 0 and the number of its piece.
+        unbound: values, each with the number of its piece of an unbind of value 0 along 0.
         written: intervals that are named then, x as a value.
         selected: elements that are named then, x as a value.
     """
 
     facts: Mapping[str, Rows]
     equal: tuple[tuple[int, int], ...] = ()
-    enodes: tuple[tuple[int, str, tuple[int, ...], tuple[int, ...]], ...] = ()
     pieces: tuple[tuple[int, tuple[int, ...], int], ...] = ()
     unbound: tuple[tuple[int, int], ...] = ()
     written: Rows = field(default_factory=list)
@@ -476,27 +475,70 @@ NEAR_MISSES: dict[str, dict[str, Case]] = {
         ),
         "over the end": Case(scattered((2, 6), slice=[(3, 2, 0, 3, 7)], written=[(2, 0, 3, 7)])),
         "not wanted": Case(scattered((2, 6), slice=[(3, 2, 0, 3, 5)])),
+        "a symbolic window": Case(
+            scattered((E, 6), slice=[(3, 2, 0, 3, 5)], written=[(2, 0, 3, 5)])
+        ),
+        "symbolic bounds": Case(
+            scattered((0, 6), slice=[(3, 2, 0, -2, E)], written=[(2, 0, -2, E)])
+        ),
     },
     "written-before": {
         "another layout": Case(
             scattered((2, 6), alike=False, slice=[(3, 2, 0, 0, 2)], written=[(2, 0, 0, 2)])
         ),
         "over the start": Case(scattered((2, 6), slice=[(3, 2, 0, 0, 3)], written=[(2, 0, 0, 3)])),
+        "a symbolic end": Case(scattered((2, 6), slice=[(3, 2, 0, 0, E)], written=[(2, 0, 0, E)])),
+        "symbolic bounds": Case(
+            scattered((2, 6), slice=[(3, 2, 0, -2, E)], written=[(2, 0, -2, E)])
+        ),
     },
     "written-after": {
         "another layout": Case(
             scattered((2, 6), alike=False, slice=[(3, 2, 0, 6, 8)], written=[(2, 0, 6, 8)])
         ),
         "over the end": Case(scattered((2, 6), slice=[(3, 2, 0, 5, 8)], written=[(2, 0, 5, 8)])),
+        "a symbolic window": Case(
+            scattered((2, E), slice=[(3, 2, 0, 6, 8)], written=[(2, 0, 6, 8)])
+        ),
+    },
+    "written-rest": {
+        "another layout": Case(
+            scattered((0, E), alike=False, slice=[(3, 2, 0, E, -2)], written=[(2, 0, E, -2)])
+        ),
+        "another expression": Case(
+            scattered((0, E), slice=[(3, 2, 0, -3, -2)], written=[(2, 0, -3, -2)])
+        ),
+    },
+    "written-start": {
+        "another layout": Case(
+            scattered((E, -2), alike=False, slice=[(3, 2, 0, 0, E)], written=[(2, 0, 0, E)])
+        ),
+        "another expression": Case(
+            scattered((E, -2), slice=[(3, 2, 0, 0, -2)], written=[(2, 0, 0, -2)])
+        ),
     },
     "selected-inside": {
+        "another layout": Case(
+            scattered((2, 6), alike_window=False, select=[(3, 2, 0, 3)], selected=[(2, 0, 3)])
+        ),
         "outside": Case(scattered((2, 6), select=[(3, 2, 0, 6)], selected=[(2, 0, 6)])),
+        "a symbolic element": Case(scattered((0, 6), select=[(3, 2, 0, E)], selected=[(2, 0, E)])),
+        "a symbolic window": Case(scattered((E, 6), select=[(3, 2, 0, 3)], selected=[(2, 0, 3)])),
     },
     "selected-before": {
+        "another layout": Case(
+            scattered((2, 6), alike=False, select=[(3, 2, 0, 1)], selected=[(2, 0, 1)])
+        ),
         "inside": Case(scattered((2, 6), select=[(3, 2, 0, 2)], selected=[(2, 0, 2)])),
+        "a symbolic element": Case(scattered((2, 6), select=[(3, 2, 0, E)], selected=[(2, 0, E)])),
+        "a symbolic window": Case(scattered((E, 6), select=[(3, 2, 0, -2)], selected=[(2, 0, -2)])),
     },
     "selected-after": {
+        "another layout": Case(
+            scattered((2, 6), alike=False, select=[(3, 2, 0, 6)], selected=[(2, 0, 6)])
+        ),
         "inside": Case(scattered((2, 6), select=[(3, 2, 0, 5)], selected=[(2, 0, 5)])),
+        "a symbolic window": Case(scattered((2, E), select=[(3, 2, 0, 6)], selected=[(2, 0, 6)])),
     },
     "span-step": {
         "in the wrong order": Case(
@@ -559,8 +601,6 @@ UNCONDITIONAL = {
     "run-start",
     "run-step",
     "span-of-one",
-    "written-rest",
-    "written-start",
 }
 
 RULES = [pytest.param(rule, id=rule.name) for rule in table()]

@@ -13,22 +13,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 UNINITIALISED: Final = frozenset(
-    [
-        "empty",
+    {
         "empty_like",
-        "empty_permuted",
-        "empty_quantized",
-        "empty_strided",
         "new_empty",
         "new_empty_strided",
-        "_efficientzerotensor",
+        "_embedding_bag",
+        "_embedding_bag_backward",
+        "_embedding_bag_forward_only",
+        "_embedding_bag_per_sample_weights_backward",
         "_grouped_mm",
-    ]
+    }
 )
-"""Ops whose outputs hold elements that nobody wrote: their values cannot be compared."""
+"""Ops with outputs, or operands, that hold elements nobody wrote: values cannot be compared."""
 
 NOT_UNIQUE: Final = frozenset(
-    [
+    {
         "geqrf",
         "linalg_eig",
         "linalg_ldl_factor_ex",
@@ -41,9 +40,12 @@ NOT_UNIQUE: Final = frozenset(
         "_linalg_slogdet",
         "_linalg_solve_ex",
         "_linalg_svd",
-    ]
+        "median",
+        "nanmedian",
+    }
 )
-"""Decompositions: a last bit may decide a sign or a pivot, so no verdict is stable."""
+"""Ops that may answer in several ways, so that no verdict on them is stable: decompositions, where
+a last bit decides a sign or a pivot, and medians, which index any one of equal values."""
 
 SEEDED_IN_NAME_ONLY: Final = frozenset({"_scaled_dot_product_flash_attention_for_cpu"})
 """Ops tagged as random for a dropout that their kernels reject."""
@@ -196,6 +198,14 @@ def handwritten_calls() -> Iterator[tuple[OpOverload, Call]]:
         yield call(aten._unsafe_index.Tensor, x, [None, index])
         yield call(aten._unsafe_index.Tensor, x, [index, index])
         yield call(aten.index_put.default, x, [index[:2]], torch.randn(2, *x.shape[1:]))
+    for ties in (torch.randint(0, 3, (6, 300)).float(), torch.randint(0, 2, (600,))):
+        for op in (aten.sort.default, aten.mode.default):
+            yield call(op, ties)
+        for op in (aten.argmax.default, aten.max.dim, aten.min.dim, aten.cummax.default):
+            yield call(op, ties, 0)
+        for op in (aten.topk.default, aten.kthvalue.default):
+            yield call(op, ties, 2)
+            yield call(op, ties, 6, 0)
     yield call(aten.clone.default, x4, memory_format=torch.channels_last)
     yield call(aten._int_mm.default, *(torch.eye(16, dtype=torch.int8),) * 2)
     q, k, v = torch.randn(3, 2, 2, 8, 16)

@@ -13,13 +13,12 @@ blind
     tensors of the CPU and as fake tensors of cpu and cuda. Where the strides of dimensions of size
     one are not settled (`lowering.layout.ones_settled`), those of outputs depend on padding in
     nearly every op, by torch's own rules; there only the other strides have to agree.
+blind if unit_last
+    if that holds while the last dimension of every operand has a stride of one.
 following
-    if it makes views, and their values and layout keys stay the same.
-
-    ... if row_major
-    if that holds for operands whose elements lie in the order of their indices.
-    ... if unit_last
-    if that holds for operands whose last dimension keeps a stride of one.
+    if it makes views (or may), and their values and layout keys stay the same.
+following if row_major
+    if that holds while the elements of every operand lie in the order of their indices.
 
 Everything else is an observer, and so is what no call reaches. The file is made under torch 2.13.0.
 """
@@ -45,8 +44,8 @@ FILE: Final = Path(__file__).parents[2] / "lowering" / "layout_blind.txt"
 MIN_COMPARISONS: Final = 4
 """How many comparisons of results make a verdict."""
 
-CONDITIONS: Final = ("", "row_major", "unit_last")
-"""What may be asked of operands, the first that makes the op blind or following counts."""
+CONDITIONS: Final = {"fresh": ("", "unit_last"), "view": ("", "row_major")}
+"""What may be asked of operands, by the op's role: the first that suffices counts."""
 
 
 # Operands in other layouts.
@@ -262,7 +261,7 @@ def verdict(op: OpOverload, calls: Iterable[Call]) -> Verdict:
         return Verdict(None, "mutable, random, uninitialised or not unique, by schema or by name")
     reason = ""
     calls = chosen_calls(op, calls)
-    for condition in CONDITIONS:
+    for condition in CONDITIONS[kind]:
         noticed = first_difference(op, calls, kind == "view", condition)
         if noticed is None:
             category = "blind" if kind == "fresh" else "following"

@@ -80,6 +80,8 @@ class Writer(Builder):
 
     def __init__(self, respell: int = 0) -> None:
         super().__init__()
+        # torch's cache gives a scatter, with some offsets of its operand, an offset that it hasn't.
+        self.mode.cache_enabled = False
         self.respell = respell
         self.values: list[fx.Node] = []
         self.numbers: list[int] = []

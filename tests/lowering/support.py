@@ -275,6 +275,8 @@ def _assert_same_val(kept: Any, found: Tensor, node: fx.Node) -> None:
         assert len(old) == len(new), f"{what} of {node.name}: {old} != {new}"
         same = all(statically_known_true(a == b) for a, b in zip(old, new, strict=True))
         assert same, f"{what} of {node.name}: {old} != {new}"
+    if node.target is torch.ops.aten.copy.default:
+        return  # its C++ and its Python kernel give different offsets, and torch calls either
     old, new = kept.storage_offset(), found.storage_offset()
     assert statically_known_true(old == new), f"offset of {node.name}: {old} != {new}"
 

@@ -151,7 +151,7 @@ def bits_of(module: fx.GraphModule, special: bool) -> list[object]:
     torch.manual_seed(0)
     results = tree_leaves(_DenseKernels(module).run(*inputs))
     tensors = [x for x in (*results, *inputs) if isinstance(x, Tensor)]
-    return [(x.dtype, x.reshape(-1).view(torch.uint8).tolist()) for x in tensors]
+    return [(x.dtype, x.flatten().clone().view(torch.uint8).tolist()) for x in tensors]
 
 
 # What a failure shows -----------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def show(graph: fx.Graph) -> str:
     """Return a graph as text, each node with what its val is."""
     lines = []
     for node in graph.nodes:
-        vals = ", ".join(map(_geometry, tree_leaves(node.meta.get("val"))))
+        vals = ", ".join(map(_geometry, tree_leaves(node.meta.get("val", ()))))
         arguments = ", ".join(
             [*map(str, node.args), *(f"{name}={each}" for name, each in node.kwargs.items())]
         )
@@ -195,61 +195,75 @@ def test_spelling_makes_no_difference(program: Program, respell: int) -> None:
 # A long run -------------------------------------------------------------------------------------
 
 CHUNK = 250
-"""Examples between two failures that are told."""
+"""Examples that have one seed, and at the end of which a failure is told."""
 
 
 def campaign(
     name: str, checked: Callable[..., None], strategies: Sequence[Any], examples: int, first: int
 ) -> Counter[str]:
-    """Run examples in chunks, each with a seed of its own; print each new kind of failure.
+    """Run examples in chunks, each with a seed of its own; print each kind of failure once.
 
     Returns:
-        How many chunks failed, by kind of failure.
+        How often each kind of failure turned up.
     """
     failures: Counter[str] = Counter()
+    last: list[str] = []
     start = perf_counter()
-    for chunk in range(-(-examples // CHUNK)):
-        function = seed(first + chunk)(
-            settings(
-                max_examples=min(CHUNK, examples - chunk * CHUNK),
-                database=None,
-                derandomize=False,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-                phases=(Phase.generate, Phase.shrink),
-                report_multiple_bugs=False,
-                print_blob=False,
-            )(given(st.tuples(*strategies))(_reporting(checked)))
-        )
+
+    def example(drawn: tuple[Any, ...]) -> None:
         try:
-            function()
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
+            checked(*drawn)
+        except Exception as error:
+            kind = _kind(error, drawn[0])
+            if kind not in failures:
+                last.append(kind)
                 raise
-            kind = _kind(error)
             failures[kind] += 1
-            if failures[kind] == 1:
-                print(f"\n=== {name}, seed {first + chunk}: {kind}", flush=True)
-                print("".join(traceback.format_exception(error, limit=-3)), flush=True)
-        done, seconds = min((chunk + 1) * CHUNK, examples), perf_counter() - start
-        failed = f"; {failures.total()} chunks failed in {len(failures)} ways" if failures else ""
-        print(f"{name}: {done:,} of {examples:,} in {seconds:,.0f} s{failed}", file=sys.stderr, flush=True)
+
+    for chunk, done in enumerate(range(0, examples, CHUNK)):
+        count = min(CHUNK, examples - done)
+        run_chunk = settings(
+            max_examples=count,
+            database=None,
+            derandomize=False,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink),
+            report_multiple_bugs=False,
+            print_blob=False,
+        )(given(st.tuples(*strategies))(example))
+        last.clear()
+        try:
+            seed(first + chunk)(run_chunk)()
+        except Exception as error:
+            kind = last[-1] if last else f"{type(error).__name__}: {error}"
+            failures[kind] += 1
+            print(f"\n=== {name}, seed {first + chunk}: {kind}", flush=True)
+            print("".join(traceback.format_exception(error, limit=-3)), flush=True)
+        told = f"; {failures.total()} failed in {len(failures)} ways" if failures else ""
+        seconds = perf_counter() - start
+        print(
+            f"{name}: {done + count:,} of {examples:,} in {seconds:,.0f} s{told}",
+            file=sys.stderr,
+            flush=True,
+        )
     return failures
 
 
-def _reporting(checked: Callable[..., None]) -> Callable[..., None]:
-    """Hypothesis wants a function of its own to decorate each time."""
-
-    def example(drawn: tuple[Any, ...]) -> None:
-        checked(*drawn)
-
-    return example
-
-
-def _kind(error: BaseException) -> str:
-    """What distinguishes a failure from another: its message without names and numbers."""
-    message = str(error).split("\n", 1)[0]
-    return f"{type(error).__name__}: {re.sub(r'[0-9]+', '#', message)[:120]}"
+def _kind(error: Exception, program: Program) -> str:
+    """What distinguishes a failure from others: its message, and what the program has in it."""
+    message = re.sub(r"[0-9]+", "#", str(error).split("\n", 1)[0])[:120]
+    nodes = list(build(program).graph.nodes)
+    vals = tree_leaves([node.meta.get("val") for node in nodes])
+    features = {
+        "in place": any(
+            isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in nodes
+        ),
+        "empty tensors": any(isinstance(val, Tensor) and not val.numel() for val in vals),
+        "aliased inputs": any(each.layout == "alias" for each in program.inputs[1:]),
+    }
+    told = ", ".join(name for name, has in features.items() if has)
+    return f"{type(error).__name__}: {message}" + (f" (with {told})" if told else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,108 @@
+"""Which nodes of the graph stand for what was chosen."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch.fx import Node
+
+from egraph.extract import NO_GROUP, Alternative, Solution
+from lowering.aten import LISTS
+from lowering.choose import Choices, Make
+from lowering.read import Reading
+
+aten = torch.ops.aten
+
+
+class Kept(NamedTuple):
+    """Nodes that stay. An *item* is a choice, or a group as ~group.
+
+    Attributes:
+        item_of: what each node that stays is.
+        node_of: the node of each item that has one.
+        pieces: for each group, the choice of each piece.
+    """
+
+    item_of: dict[Node, int]
+    node_of: dict[int, Node]
+    pieces: dict[int, dict[int, int]]
+
+
+def keep(reading: Reading, code: dict[int, int], choices: Choices, solution: Solution) -> Kept:
+    """Find a node of the graph for each item that has one: the first that calls the same."""
+    keeper = _Keeper(reading, code, choices)
+    for choice, each in solution.chosen.items():
+        if each.group != NO_GROUP:
+            keeper.out.pieces.setdefault(each.group, {})[each.label[1]] = choice
+        elif each.label[0] != Make.SAME:
+            keeper.give(choice, keeper.candidates(choice, each))
+    lists = keeper.lists() if keeper.out.pieces else {}
+    for group, pieces in keeper.out.pieces.items():
+        cuts = choices.cuts[group]
+        source = choices.eclass[cuts.source]
+        node = keeper.give(~group, lists.get((source, cuts.op, cuts.params), ()))
+        if node is not None:
+            for user in node.users:
+                if user.target is operator.getitem and type(user.args[1]) is int:
+                    piece = pieces[user.args[1] % len(pieces)]
+                    if piece not in keeper.out.node_of:
+                        keeper.give(piece, (user,))
+    return keeper.out
+
+
+class _Keeper:
+    def __init__(self, reading: Reading, code: dict[int, int], choices: Choices) -> None:
+        self.reading = reading
+        self.code = code
+        self.choices = choices
+        self.out = Kept({}, {}, {})
+
+    def give(self, item: int, nodes: Iterator[Node] | list[Node] | tuple[Node, ...]) -> Node | None:
+        """Give an item the first of the nodes that is free."""
+        for node in nodes:
+            if node not in self.out.item_of:
+                self.out.item_of[node] = item
+                self.out.node_of[item] = node
+                return node
+        return None
+
+    def candidates(self, choice: int, each: Alternative) -> Iterator[Node]:
+        values = self.reading.values
+        make, *params = each.label
+        if make == Make.NODE:
+            nodes = values[params[0]].nodes
+            yield from nodes[params[1] :]
+            yield from nodes[: params[1]]
+            return
+        op, target = (
+            ("slice", aten.slice.Tensor) if make == Make.SLICE else ("select", aten.select.int)
+        )
+        source = self.choices.eclass[each.children[0]]
+        for member in self.choices.members.get(self.choices.eclass[choice], ()):
+            term = values[member].term
+            if (
+                term is not None
+                and term.op == op
+                and self.choices.class_of[term.sources[0]] == source
+                and self.ordered(term.params) == tuple(params)
+            ):
+                yield from (node for node in values[member].nodes if node.target is target)
+
+    def lists(self) -> dict[tuple[int, str, tuple[int, ...]], list[Node]]:
+        """The graph's own split_with_sizes and unbind nodes by what they make."""
+        found: dict[tuple[int, str, tuple[int, ...]], list[Node]] = {}
+        for node, terms in self.reading.lists.items():
+            source = self.choices.class_of[terms[0].sources[0]]
+            d = terms[0].params[0]
+            if node.target is aten.split_with_sizes.default:
+                cuts = self.ordered((d, 0, *(term.params[2] for term in terms)))
+                found.setdefault((source, "split", cuts), []).append(node)
+            elif LISTS[node.target] == "select":  # type: ignore[index]
+                found.setdefault((source, "unbind", (d,)), []).append(node)
+        return found
+
+    def ordered(self, params: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple([self.code[p] if p < 0 else p for p in params])

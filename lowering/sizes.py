@@ -1,0 +1,121 @@
+"""Symbolic bounds and sizes as arguments: the nodes that hold them, or new ones that compute them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import SymInt
+from torch.fx import Node
+
+from lowering.bounds import Bounds, Number
+from lowering.edits import AnyNode, Create, New, Plan
+
+aten = torch.ops.aten
+
+
+class Unplannable(Exception):
+    """A choice can't be written as nodes; the message says which."""
+
+
+class Sizes:
+    """Writes bounds and sizes in front of the node that is being settled.
+
+    Attributes:
+        held: the choice of the node that holds each symbolic expression.
+    """
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        code: dict[int, int],
+        held: dict[object, int],
+        place: Callable[[int, Node], AnyNode],
+        plan: Plan,
+    ) -> None:
+        self.held = held
+        self._bounds = bounds
+        self._raw = {ordered: raw for raw, ordered in code.items()}
+        self._place = place
+        self._plan = plan
+        self._made: dict[object, New] = {}
+
+    def number(self, ordered: int) -> Number:
+        """The number, or symbolic number, of an ordered bound."""
+        return self._bounds.number(self._raw.get(ordered, ordered))
+
+    def bound(
+        self, ordered: int, source: AnyNode, size: Number, d: int, before: Node
+    ) -> int | AnyNode:
+        """A bound of a slice of `source`, which has `size` elements along `d`.
+
+        Raises:
+            Unplannable: no sum or product of what nodes hold is the bound.
+        """
+        number = self.number(ordered)
+        if isinstance(number, int):
+            return number
+        expression = number.node.expr
+        if (
+            expression not in self.held
+            and expression not in self._made
+            and isinstance(size, SymInt)
+            and size.node.expr == expression
+        ):
+            return self._make(expression, aten.sym_size.int, (source, d), size, before)
+        return self._expression(expression, number, before)
+
+    def extent(
+        self, a: int, b: int, source: AnyNode, size: Number, d: int, before: Node
+    ) -> int | AnyNode:
+        """The size of the piece of `source` from a to b."""
+        number = self.number(b) - self.number(a)
+        if isinstance(number, int):
+            return number
+        whole = number.node.maybe_as_int()
+        if whole is not None:
+            return int(whole)
+        if a == 0:
+            return self.bound(b, source, size, d, before)
+        expression = number.node.expr
+        if expression in self.held or expression in self._made:
+            return self._expression(expression, number, before)
+        ends = (
+            self.bound(b, source, size, d, before),
+            self.bound(a, source, size, d, before),
+        )
+        return self._make(expression, operator.sub, ends, number, before)
+
+    def _expression(self, expression: Any, like: SymInt, before: Node) -> int | AnyNode:
+        choice = self.held.get(expression)
+        if choice is not None:
+            return self._place(choice, before)
+        if expression in self._made:
+            return self._made[expression]
+        if expression.is_Integer:
+            return int(expression)
+        if not (expression.is_Add or expression.is_Mul):
+            raise Unplannable(f"no node holds the bound {expression}")
+        first, *rest = sorted(expression.args, key=str)
+        last = rest.pop()
+        function = operator.add if expression.is_Add else operator.mul
+        args = (
+            self._expression(expression.func(first, *rest), like, before),
+            self._expression(last, like, before),
+        )
+        number = like.node.shape_env.create_symintnode(expression, hint=None)
+        return self._make(expression, function, args, number, before)
+
+    def _make(
+        self, expression: object, target: Any, args: tuple[Any, ...], val: object, before: Node
+    ) -> New:
+        new = self._made[expression] = New(target, args, val, before)
+        self._plan.edits.append(Create(new, before))
+        return new
+
+
+def expression_of(number: object) -> object:
+    """What a symbolic integer is known by, or None."""
+    return number.node.expr if isinstance(number, SymInt) else None

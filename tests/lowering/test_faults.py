@@ -1,0 +1,665 @@
+"""Whatever goes wrong, wherever: the graph is as it was, one warning says so, and all goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch._inductor.utils import fresh_cache
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from egraph import engine
+from egraph.engine import Session
+from lowering import Options, Report, SaturatePass, canonical_text, pipeline, reports, saturate
+from lowering import journal as journal_module
+from lowering.graph_pass import clear_reports
+from lowering.journal import Journal
+
+aten = torch.ops.aten
+
+INPUTS = (torch.randn(3, 5), torch.randn(5, 16), torch.randn(3, 8))
+
+
+def block(x: Tensor, w: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    """Rewritten by edits of every kind: nodes are made, moved, rewired, revalued and erased."""
+    qkv = x @ w
+    early = qkv[:, 8:12].sin()
+    q, _, v = qkv.split([8, 4, 4], -1)
+    again = qkv[:, :8]
+    written = torch.slice_scatter(qkv, s, 1, 0, 8)
+    k = written[:, 8:12].reshape(-1)
+    halves = x[:, :2].cos(), x[:, 2:].cos()
+    return early, q.sin() + again.sin(), written[:, 12:].cos(), k, v.sin(), written[:, :8], *halves
+
+
+def traced(function: Callable[..., object] = block, *inputs: Tensor) -> fx.GraphModule:
+    module = make_fx(function, tracing_mode="fake")(*(inputs or INPUTS))
+    assert isinstance(module, fx.GraphModule)
+    return module
+
+
+class RustPanic(BaseException):
+    """As pyo3's PanicException: not an Exception."""
+
+
+# What a graph is
+
+
+def state(graph: fx.Graph) -> dict[str, object]:
+    """Everything about a graph that anybody could notice, nodes and vals by identity."""
+    nodes = list(graph.nodes)
+    names = graph._graph_namespace
+    return {
+        "code": graph.python_code("self").src,
+        "text": str(graph),
+        "nodes": nodes,
+        "backwards": list(reversed(graph.nodes)),
+        "length": len(graph.nodes),
+        "calls": [(node.name, node.op, node.target, node.type, node._erased) for node in nodes],
+        "arguments": [(node.args, node.kwargs) for node in nodes],
+        "operands": [list(node.all_input_nodes) for node in nodes],
+        "users": [list(node.users) for node in nodes],
+        "meta": [[(key, id(value)) for key, value in node.meta.items()] for node in nodes],
+        "ordered": all(a < b and not b < a for a, b in zip(nodes, nodes[1:], strict=False)),
+        "names in use": set(names._used_names),
+        "numbers of names": {base: n for base, n in names._base_count.items() if n},
+        "named": list(names._obj_to_name),
+        "found": {
+            key: graph.find_nodes(op=key[0], target=key[1], sort=False)
+            for key in sorted({(node.op, node.target) for node in nodes}, key=str)
+            if key[0] == "call_function"
+        },
+        "insert point": graph._insert,
+    }
+
+
+def next_names(graph: fx.Graph) -> list[str]:
+    """The names that the next nodes of some targets get; adds those nodes."""
+    x = next(iter(graph.nodes))
+    targets = (aten.split_with_sizes.default, aten.slice.Tensor, aten.sin.default)
+    with graph.inserting_before(next(iter(reversed(graph.nodes)))):
+        return [graph.call_function(target, (x,)).name for target in targets for _ in range(2)]
+
+
+def outcome(graph: fx.Graph, report: Report) -> object:
+    """What a run came to, apart from its time."""
+    return graph.python_code("self").src, replace(report, seconds={})
+
+
+@pytest.fixture(scope="module")
+def expected() -> object:
+    """What a run comes to where nothing goes wrong, and the names that follow."""
+    graph = traced().graph
+    report = saturate(graph)
+    assert report.changed
+    return *outcome(graph, report), next_names(graph)  # type: ignore[misc]
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[logging.LogRecord]]:
+    """The records of fxsat's logger, warnings and above."""
+    records: list[logging.LogRecord] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    handler = Keep(logging.WARNING)
+    logger = logging.getLogger("lowering")
+    logger.addHandler(handler)
+    yield records
+    logger.removeHandler(handler)
+
+
+# Faults
+
+
+class Fault:
+    """Raises once, at the n-th call of a function, before or after the call is done."""
+
+    def __init__(self, error: BaseException, number: int = 1, *, after: bool = False) -> None:
+        self.error = error
+        self.number = number
+        self.after = after
+        self.calls = 0
+        self.raised = False
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def faulty(*args: object, **kwargs: object) -> Any:
+            self.calls += 1
+            due = self.calls == self.number
+            if due and not self.after:
+                self.fail()
+            result = function(*args, **kwargs)
+            if due:
+                self.fail()
+            return result
+
+        return faulty
+
+    def fail(self) -> None:
+        self.raised = True
+        raise self.error
+
+
+PASSES_THROUGH = (KeyboardInterrupt, SystemExit)
+
+
+def check_fault(
+    module: fx.GraphModule,
+    error: type[BaseException],
+    expected: Any,
+    warnings: list[logging.LogRecord],
+    repair: Callable[[], None],
+    reason: str = "boom",
+) -> None:
+    """Saturate where a fault waits; then, after the repair, once more as if nothing had been."""
+    graph = module.graph
+    before = state(graph)
+    forward = module.forward.__code__  # type: ignore[attr-defined]
+    if issubclass(error, PASSES_THROUGH):
+        with pytest.raises(error):
+            saturate(module)
+        assert warnings == []
+    else:
+        report = saturate(module)
+        assert (report.stopped, report.changed) == ("failed", False)
+        assert reason in report.reason
+        assert report.before == report.after == expected[1].before
+        assert [record.levelname for record in warnings] == ["WARNING"]
+        assert report.reason in warnings[0].getMessage()
+    assert state(graph) == before
+    assert module.forward.__code__ is forward  # type: ignore[attr-defined]
+    assert gc.isenabled()
+    graph.lint()
+    repair()
+    again = saturate(module)
+    assert (*outcome(graph, again), next_names(graph)) == expected
+    assert len(warnings) == (not issubclass(error, PASSES_THROUGH))
+
+
+ERRORS = [ValueError, RustPanic, KeyboardInterrupt, SystemExit]
+
+# Where a run can fail: what to replace, in which call, before or after it is done.
+PLACES: dict[str, tuple[object, str, int]] = {
+    "count": (pipeline, "_count", 1),
+    "read": (pipeline, "read", 1),
+    "load": (pipeline, "load", 1),
+    "session": (pipeline, "session", 1),
+    "saturate": (Session, "saturate", 1),
+    "tile": (Session, "tile", 1),
+    "choices": (pipeline, "choices", 1),
+    "extract": (pipeline, "extract", 1),
+    "named": (pipeline, "named", 1),
+    "plan": (pipeline, "plan", 1),
+    "rewrites": (pipeline, "rewrites", 1),
+    "write": (pipeline, "write", 1),
+    "count of the result": (pipeline, "_count", 2),
+    "report": (pipeline, "Report", 1),
+    # On the engine's own thread, where a KeyboardInterrupt is never raised.
+    "prepare": (engine._Prepared, "__init__", 1),
+    "push": (engine._Prepared, "push", 1),
+    "read in": (engine._Prepared, "read_in", 1),
+    "run": (engine._Prepared, "run", 1),
+    "run later": (engine._Prepared, "run", 3),
+    "read back": (engine, "_read_back", 1),
+    "pop": (engine._Prepared, "pop", 1),
+    "reset": (engine._Prepared, "pop", 2),
+}
+ON_THE_THREAD = ("prepare", "push", "read in", "run", "run later", "read back", "pop", "reset")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fault_leaves_the_graph_as_it_was(
+    place: str,
+    error: type[BaseException],
+    after: bool,
+    expected: object,
+    warnings: list[logging.LogRecord],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if place in ON_THE_THREAD and issubclass(error, PASSES_THROUGH):
+        error = ImportError
+    owner, name, number = PLACES[place]
+    if place == "prepare":
+        monkeypatch.setattr(engine._current(), "_prepared", {})
+    fault = Fault(error("boom"), number, after=after)
+    monkeypatch.setattr(owner, name, fault.wrap(getattr(owner, name)))
+    check_fault(traced(), error, expected, warnings, monkeypatch.undo)
+    assert fault.raised
+
+
+def test_a_fault_of_recompiling_leaves_the_graph_as_it_was(
+    expected: object, warnings: list[logging.LogRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = traced()
+    fault = Fault(ValueError("boom"))
+    monkeypatch.setattr(fx.GraphModule, "recompile", fault.wrap(fx.GraphModule.recompile))
+    check_fault(module, ValueError, expected, warnings, monkeypatch.undo)
+    assert fault.raised
+
+
+# Edits
+
+EDITS = ("create", "set_args", "set_val", "move", "erase")
+
+
+def count_edits() -> int:
+    """How many edits the block takes, with at least one of each kind."""
+    counts = dict.fromkeys(EDITS, 0)
+
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: object) -> Any:
+            counts[name] += 1
+            return function(*args)
+
+        return counted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in EDITS:
+            patch.setattr(Journal, name, counting(name, getattr(Journal, name)))
+        saturate(traced())
+    assert all(counts.values()), counts
+    return sum(counts.values())
+
+
+@pytest.mark.parametrize("error", [ValueError, RustPanic, KeyboardInterrupt])
+def test_each_edit_is_taken_back(
+    error: type[BaseException], expected: object, warnings: list[logging.LogRecord]
+) -> None:
+    for number in range(1, count_edits() + 1):
+        for after in (False, True):
+            warnings.clear()
+            fault = Fault(error("boom"), number, after=after)
+            with pytest.MonkeyPatch.context() as patch:
+                for name in EDITS:
+                    patch.setattr(Journal, name, fault.wrap(getattr(Journal, name)))
+                check_fault(traced(), error, expected, warnings, patch.undo)
+            assert fault.raised
+
+
+@contextlib.contextmanager
+def failing_at_line(files: set[str], number: int, error: BaseException) -> Iterator[list[int]]:
+    """Raise at the n-th line that is run in any of the files; gives the lines run so far."""
+    lines = [0]
+
+    def local(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            lines[0] += 1
+            if lines[0] == number:
+                sys.settrace(None)
+                raise error
+        return local
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        return local if frame.f_code.co_filename in files else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
+
+
+WRITERS = {str(importlib.import_module("lowering.write").__file__), str(journal_module.__file__)}
+
+
+def test_an_interrupt_at_any_line_of_the_writing_is_taken_back() -> None:
+    # Ctrl-C comes between any two lines, so also between an edit and its entry in the journal.
+    with failing_at_line(WRITERS, 0, KeyboardInterrupt()) as lines:
+        saturate(traced())
+    assert lines[0] > 100
+    broken = []
+    for number in range(1, lines[0] + 1):
+        graph = traced().graph
+        before = state(graph)
+        with (
+            pytest.raises(KeyboardInterrupt),
+            failing_at_line(WRITERS, number, KeyboardInterrupt()),
+        ):
+            saturate(graph)
+        if state(graph) != before:
+            broken.append(number)
+    assert broken == []
+
+
+# Real failures of the engine
+
+
+def conflicting(reading: Any) -> Any:
+    loaded = load(reading)
+    x, d, size = loaded.facts.size[0]
+    loaded.facts.size.append((x, d, size + 1))
+    return loaded
+
+
+def too_large(reading: Any) -> Any:
+    loaded = load(reading)
+    loaded.facts.slice.append((loaded.facts.slice[0][0], 0, 0, 0, 2**63))
+    return loaded
+
+
+load = pipeline.load
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"), [(conflicting, "EggSmolError"), (too_large, "EggSmolError")]
+)
+def test_an_error_of_egglog_leaves_the_graph_as_it_was(
+    facts: Callable[[Any], Any],
+    reason: str,
+    expected: object,
+    warnings: list[logging.LogRecord],
+    unraisable: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "load", facts)
+    check_fault(traced(), ValueError, expected, warnings, monkeypatch.undo, reason)
+    gc.collect()
+    assert unraisable == []
+
+
+def test_a_panic_of_egglog_leaves_the_graph_as_it_was(
+    expected: object,
+    warnings: list[logging.LogRecord],
+    unraisable: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    saturate = Session.saturate
+
+    def from_the_wrong_thread(self: Session, *args: Any) -> None:
+        saturate(self, *args)
+        self._engine.prepared(self._families).push()
+
+    monkeypatch.setattr(Session, "saturate", from_the_wrong_thread)
+    check_fault(traced(), ValueError, expected, warnings, monkeypatch.undo, "PanicException")
+    gc.collect()
+    assert unraisable == []
+    assert "panicked" in capfd.readouterr().err  # egglog's own message, which can't be kept quiet
+
+
+@pytest.fixture
+def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What goes to sys.unraisablehook, as text: the arguments themselves must not be kept."""
+    gc.collect()
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: seen.append(str(args.exc_value)))
+    return seen
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("where", ["read_in", "run", "pop"])
+def test_ctrl_c_while_the_engine_works(
+    where: str,
+    expected: object,
+    warnings: list[logging.LogRecord],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    method = getattr(engine._Prepared, where)
+    interrupted = threading.Event()
+
+    def interrupt(*args: object) -> object:
+        if not interrupted.is_set():
+            interrupted.set()
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+        return method(*args)
+
+    monkeypatch.setattr(engine._Prepared, where, interrupt)
+    check_fault(traced(), KeyboardInterrupt, expected, warnings, monkeypatch.undo)
+    assert interrupted.is_set()
+
+
+# Python's garbage collector
+
+
+@pytest.mark.parametrize("error", [ValueError, RustPanic, KeyboardInterrupt])
+def test_a_collector_that_was_off_stays_off(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "plan", Fault(error("boom")).wrap(pipeline.plan))
+    gc.disable()
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            saturate(traced())
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+# Inside torch.compile
+
+
+def product(x: Tensor, w: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    # Matrix products call a library: there's no kernel for a C++ compiler to build.
+    h = x @ w
+    return h[:, :4] @ u, h[:, 4:] @ u
+
+
+PRODUCT_INPUTS = (torch.randn(3, 5), torch.randn(5, 8), torch.randn(4, 2))
+
+
+@pytest.fixture
+def compiled() -> Iterator[Callable[..., Any]]:
+    """The product compiled with the pass, with no compiled code to be found anywhere."""
+    torch._dynamo.reset()
+    clear_reports()
+    with fresh_cache():
+        yield torch.compile(product, options={"post_grad_custom_pre_pass": SaturatePass()})
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("error", [ValueError, RustPanic])
+@pytest.mark.parametrize("place", ["count", "read", "tile", "extract", "write"])
+def test_a_compile_goes_on(
+    place: str,
+    error: type[BaseException],
+    compiled: Callable[..., Any],
+    warnings: list[logging.LogRecord],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner, name, number = PLACES[place]
+    fault = Fault(error("boom"), number, after=True)
+    monkeypatch.setattr(owner, name, fault.wrap(getattr(owner, name)))
+    torch.testing.assert_close(compiled(*PRODUCT_INPUTS), product(*PRODUCT_INPUTS))
+    assert fault.raised
+    assert [report.stopped for report in reports()] == ["failed"]
+    assert len(warnings) == 1
+    monkeypatch.undo()
+    torch._dynamo.reset()
+    with fresh_cache():
+        torch.testing.assert_close(compiled(*PRODUCT_INPUTS), product(*PRODUCT_INPUTS))
+    assert [(report.stopped, report.changed) for report in reports()] == [
+        ("failed", False),
+        ("saturated", True),
+    ]
+
+
+def test_a_compile_is_interrupted(
+    compiled: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = Fault(KeyboardInterrupt("boom"), after=True)
+    monkeypatch.setattr(pipeline, "write", fault.wrap(pipeline.write))
+    with pytest.raises(KeyboardInterrupt):
+        compiled(*PRODUCT_INPUTS)
+    assert gc.isenabled()
+    monkeypatch.undo()
+    torch.testing.assert_close(compiled(*PRODUCT_INPUTS), product(*PRODUCT_INPUTS))
+    assert [report.stopped for report in reports()] == ["saturated"]
+
+
+# Misuse
+
+
+@pytest.mark.parametrize("wrong", [None, "graph", block, [], torch.nn.Linear(2, 2), fx.Node])
+def test_what_is_no_graph_is_a_type_error(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"torch\.fx\.Graph or GraphModule, not \w+; .*capture"):
+        saturate(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, {}, {"prefer": "slices"}, Options, SaturatePass()])
+def test_what_is_no_options_is_a_type_error(wrong: Any) -> None:
+    module = traced()
+    before = state(module.graph)
+    with pytest.raises(TypeError, match=r"options must be lowering\.Options, not \w+"):
+        saturate(module, wrong)
+    assert state(module.graph) == before
+
+
+# Graphs of another kind
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x)  # type: ignore[no-any-return]
+
+
+def methods(x: Tensor) -> Tensor:
+    return x.narrow(0, 0, 1)
+
+
+def functions(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.nn.functional.relu(x)])
+
+
+def by_hand() -> fx.Graph:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    first = graph.call_function(aten.slice.Tensor, (x, 0, 0, 2))
+    rest = graph.call_function(aten.slice.Tensor, (x, 0, 2, 4))
+    graph.output((first, rest))
+    return graph
+
+
+def without_some_vals() -> fx.Graph:
+    graph = traced().graph
+    for node in graph.find_nodes(op="call_function", target=aten.slice.Tensor):
+        del node.meta["val"]
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("make", "advice"),
+    [
+        pytest.param(lambda: fx.symbolic_trace(methods).graph, "capture", id="methods"),
+        pytest.param(lambda: fx.symbolic_trace(functions).graph, "make_fx", id="functions"),
+        pytest.param(lambda: fx.symbolic_trace(Layers()).graph, "post_grad", id="modules"),
+        pytest.param(by_hand, "FakeTensorProp", id="no val"),
+    ],
+)
+def test_a_graph_of_another_kind_is_left_as_it_was(
+    make: Callable[[], fx.Graph], advice: str, warnings: list[logging.LogRecord]
+) -> None:
+    graph = make()
+    before = state(graph)
+    report = saturate(graph)
+    assert (report.stopped, report.changed) == ("unsupported", False)
+    assert advice in report.reason
+    assert report.before == report.after
+    assert state(graph) == before
+    assert warnings == []
+    assert gc.isenabled()
+
+
+def test_a_graph_with_some_vals_missing_is_no_failure(warnings: list[logging.LogRecord]) -> None:
+    graph = without_some_vals()
+    report = saturate(graph)
+    assert report.stopped in ("saturated", "unsupported")
+    assert warnings == []
+    graph.lint()
+
+
+def test_the_advice_for_a_graph_without_vals_helps() -> None:
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    module = fx.GraphModule(torch.nn.Module(), by_hand())
+    assert saturate(module).stopped == "unsupported"
+    FakeTensorProp(module).propagate(torch.randn(4, 3))
+    report = saturate(module)
+    assert (report.stopped, report.changed) == ("saturated", True)
+
+
+@pytest.mark.parametrize("nodes", [0, 1, 2])
+def test_a_graph_of_next_to_nothing_is_left_as_it_was(nodes: int) -> None:
+    graph = fx.Graph()
+    if nodes > 0:
+        x = graph.placeholder("x")
+        x.meta["val"] = torch.empty(3, device="meta")
+    if nodes > 1:
+        graph.output(x)
+    before = state(graph)
+    report = saturate(graph)
+    assert (report.stopped, report.changed, report.reason) == ("saturated", False, "")
+    assert state(graph) == before
+
+
+# Budgets
+
+
+def deep(x: Tensor) -> tuple[Tensor, ...]:
+    """Slices of slices, and pieces of each."""
+    found = []
+    for _ in range(6):
+        a, b = x.split([1, x.size(-1) - 1], -1)
+        found.append(a.sin())
+        x = b
+    return (*found, x.cos())
+
+
+@pytest.mark.parametrize(
+    ("options", "stopped", "reason"),
+    [
+        (Options(max_enodes=1), "enodes", "max_enodes=1"),
+        (Options(max_enodes=80), "enodes", "max_enodes=80"),
+        (Options(max_iterations=1), "iterations", "max_iterations=1"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("function", "inputs"), [(block, INPUTS), (deep, (torch.randn(2, 16),))], ids=["block", "deep"]
+)
+def test_a_budget_that_ends_it_is_sound_and_reported(
+    function: Callable[..., Any],
+    inputs: tuple[Tensor, ...],
+    options: Options,
+    stopped: str,
+    reason: str,
+    warnings: list[logging.LogRecord],
+) -> None:
+    module = traced(function, *inputs)
+    want = module(*inputs)
+    report = saturate(module, options)
+    assert report.stopped == stopped
+    assert reason in report.reason
+    assert warnings == []
+    module.graph.lint()
+    for got, wanted in zip(module(*inputs), want, strict=True):
+        assert torch.equal(got, wanted)
+        assert got.stride() == wanted.stride()
+    whole = traced(function, *inputs)
+    saturate(whole)
+    assert saturate(module).stopped == "saturated"
+    assert canonical_text(module.graph) == canonical_text(whole.graph)
