@@ -142,8 +142,7 @@ class _Prepared:
             name: os.path.join(self.directory, f"{name}.tsv") for name in fact_tables.RELATIONS
         }
         self.input = {
-            name: bindings.Input(here(0), f"{name}_fact", path)
-            for name, path in self.paths.items()
+            name: bindings.Input(here(0), f"{name}_fact", path) for name, path in self.paths.items()
         }
         self.sizes = bindings.PrintSize(here(0), None)
 

@@ -109,9 +109,7 @@ class _Extraction:
     def __init__(self, problem: Problem) -> None:
         self.groups = problem.groups
         self.roots = problem.roots
-        self.alternatives = [
-            each if len(each) == 1 else sorted(each) for each in problem.choices
-        ]
+        self.alternatives = [each if len(each) == 1 else sorted(each) for each in problem.choices]
         self.potential = problem.potential
         self.rank: dict[int, int] = {}
         self.cycle: dict[int, int] = {}

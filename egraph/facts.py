@@ -90,9 +90,7 @@ n, m, k, x, s, d, a, b = vars_("n m k x s d a b", i64)
 
 load = ruleset(
     rule(RELATIONS["op"](n, k, m)).then(union(node(n)).with_(op(k, operands(m)))),
-    rule(RELATIONS["operand"](n, x, m)).then(
-        union(operands(n)).with_(cons(node(x), operands(m)))
-    ),
+    rule(RELATIONS["operand"](n, x, m)).then(union(operands(n)).with_(cons(node(x), operands(m)))),
     rule(RELATIONS["slice"](n, x, d, a, b)).then(union(node(n)).with_(slice_(node(x), d, a, b))),
     rule(RELATIONS["select"](n, x, d, a)).then(union(node(n)).with_(select(node(x), d, a))),
     rule(RELATIONS["scatter"](n, x, s, d, a, b)).then(

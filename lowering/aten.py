@@ -146,9 +146,7 @@ def pieces(node: Node, bounds: Bounds) -> list[Spelling] | None:
     """
     vals = node.meta.get("val")
     parameters = signature(node.target).parameters  # type: ignore[arg-type]
-    arguments = dict(
-        zip([p.name for p in parameters], bind(node, parameters), strict=True)
-    )
+    arguments = dict(zip([p.name for p in parameters], bind(node, parameters), strict=True))
     x = arguments["self"]
     val = tensor_of(x)
     if val is None or not isinstance(vals, (list, tuple)):

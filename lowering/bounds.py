@@ -129,4 +129,3 @@ class Bounds:
             if self.at_most(0, code) and self.at_most(code, whole):
                 return code
         return None
-

@@ -265,9 +265,7 @@ class _Chooser:
         if pieces is None:
             make = Make.SLICE if enode.op == "slice" else Make.SELECT
             order = (1, below, *enode.params)
-            return Alternative(
-                self.costs.slice, order, (source,), NO_GROUP, (make, *enode.params)
-            )
+            return Alternative(self.costs.slice, order, (source,), NO_GROUP, (make, *enode.params))
         key = (enode.children[0], source)
         group = self.groups.get(key)
         if group is None:

@@ -199,4 +199,3 @@ class _Loader:
             tuple(map(self.reading.bounds.code, val.stride())),
             self.reading.bounds.code(val.storage_offset()),
         )
-

@@ -122,9 +122,7 @@ class _Run:
             fallback=_fallback(solution),
         )
 
-    def search(
-        self, reading: Reading, loaded: Loaded
-    ) -> tuple[Saturation, Choices, Solution]:
+    def search(self, reading: Reading, loaded: Loaded) -> tuple[Saturation, Choices, Solution]:
         """Saturate and choose.
 
         Tilings come from intervals that are named, but what is chosen may name fewer: then they are

@@ -21,9 +21,7 @@ def rewrites(
 
 
 class _Provenance:
-    def __init__(
-        self, reading: Reading, found: Choices, solution: Solution, plan: Plan
-    ) -> None:
+    def __init__(self, reading: Reading, found: Choices, solution: Solution, plan: Plan) -> None:
         self.reading = reading
         self.found = found
         self.chosen = solution.chosen

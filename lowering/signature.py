@@ -123,7 +123,9 @@ def _signature(target: object) -> Signature:
         return Signature(name, writes=() if functional else (-1,))
     if target is operator.getitem:
         return Signature(name, merge=True, effect=False, aliases=(0,), free=True)
-    if getattr(target, "__module__", "") in ("_operator", "math", "builtins") or is_symbolic(target):
+    if getattr(target, "__module__", "") in ("_operator", "math", "builtins") or is_symbolic(
+        target
+    ):
         return Signature(name, merge=True, effect=False, free=True)
     return Signature(name, user_function=_is_user_function(target))
 

@@ -23,9 +23,7 @@ from lowering.layout import reshape_strides, storage_of, view_of
 aten = torch.ops.aten
 
 
-def view_val(
-    source: torch.Tensor, d: int, at: Sequence[Number], known: object
-) -> torch.Tensor:
+def view_val(source: torch.Tensor, d: int, at: Sequence[Number], known: object) -> torch.Tensor:
     """The value of a slice or a select of `source`.
 
     Args:
@@ -104,11 +102,7 @@ def propagate(
 
 
 def _fakes(*arguments: Any) -> list[FakeTensor]:
-    return [
-        each
-        for each in tree_leaves(arguments)
-        if isinstance(each, FakeTensor)
-    ]
+    return [each for each in tree_leaves(arguments) if isinstance(each, FakeTensor)]
 
 
 def _same(a: Number, b: Number) -> bool:

@@ -39,5 +39,7 @@ def table() -> tuple[Rule, ...]:
     rules = tuple(rule for family in FAMILIES for rule in family.rules())
     names = [rule.name for rule in rules]
     if len(set(names)) != len(names):
-        raise ValueError(f"two rules have one name: {sorted(n for n in names if names.count(n) > 1)}")
+        raise ValueError(
+            f"two rules have one name: {sorted(n for n in names if names.count(n) > 1)}"
+        )
     return rules

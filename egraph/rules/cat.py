@@ -11,9 +11,7 @@ from egraph.rules.rule import Row, family
 
 
 @family("cat")
-def CAT(
-    x: Tensor, xs: Operands, d: i64, a: i64, b: i64, c: i64
-) -> Generator[Row, None, None]:
+def CAT(x: Tensor, xs: Operands, d: i64, a: i64, b: i64, c: i64) -> Generator[Row, None, None]:
     """A cat is fresh and has strides of its own: it is `x` only where the layout keys agree, and
     stands for it only where an alias of `x` may."""
     # span([slice(x, d, a, b)], x, d, a, b)
@@ -21,7 +19,9 @@ def CAT(
         "span-of-one",
         "[slice(x, d, a, b)] tiles a..b of x",
         "span",
-        rule(cons(slice_(x, d, a, b), nil())).then(span(cons(slice_(x, d, a, b), nil()), x, d, a, b)),
+        rule(cons(slice_(x, d, a, b), nil())).then(
+            span(cons(slice_(x, d, a, b), nil()), x, d, a, b)
+        ),
     )
     # span([slice(x, d, a, b), *xs], x, d, a, c) if span(xs, x, d, b, c)
     yield (

@@ -101,9 +101,9 @@ def SCATTER(
         "written-inside",
         "a slice of scatter(x, s, d, a, b) inside a..b is named against s",
         "chain",
-        rule(
-            written(y, d, c, e), alike_window(y, s, d, a), a >= 0, a <= c, c <= e, e <= b
-        ).then(written(s, d, c - a, e - a)),
+        rule(written(y, d, c, e), alike_window(y, s, d, a), a >= 0, a <= c, c <= e, e <= b).then(
+            written(s, d, c - a, e - a)
+        ),
     )
     yield (
         "written-before",

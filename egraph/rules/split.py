@@ -143,27 +143,23 @@ def SPLIT(
 
 
 @family("split")
-def UNBIND(
-    x: Tensor, p: Pieces, d: i64, n: i64, i: i64
-) -> Generator[Row, None, None]:
+def UNBIND(x: Tensor, p: Pieces, d: i64, n: i64, i: i64) -> Generator[Row, None, None]:
     """The elements of an unbind are views with the strides, storage and offset of the selects."""
     # piece(unbind(x, d), i) = select(x, d, i)
     yield (
         "unbind-is-selects",
         "piece(unbind(x, d), i) = select(x, d, i)",
         "tiling",
-        rule(index(p, i), eq(p).to(unbind(x, d))).then(
-            union(piece(p, i)).with_(select(x, d, i))
-        ),
+        rule(index(p, i), eq(p).to(unbind(x, d))).then(union(piece(p, i)).with_(select(x, d, i))),
     )
     # index(p, i) and i + 1 < size(x, d) => index(p, i + 1)
     yield (
         "unbind-pieces",
         "unbind(x, d) has piece i + 1 if i + 1 < size(x, d)",
         "tiling",
-        rule(
-            index(p, i), eq(p).to(unbind(x, d)), eq(n).to(size(x, d)), i + 1 < n
-        ).then(index(p, i + 1)),
+        rule(index(p, i), eq(p).to(unbind(x, d)), eq(n).to(size(x, d)), i + 1 < n).then(
+            index(p, i + 1)
+        ),
     )
     # selected elements 0, ..., n - 1 and n make n + 1
     yield (

@@ -325,7 +325,7 @@ UNTAGGED = """
     poisson.default binomial.default multinomial.default dropout.default native_dropout.default
     _fused_dropout.default alpha_dropout.default feature_dropout.default
     feature_alpha_dropout.default rrelu.default rrelu_with_noise.default _standard_gamma.default
-    _sample_dirichlet.default rand.names randn.names
+    _sample_dirichlet.default
 """.split()
 
 
@@ -585,7 +585,10 @@ WRITES: dict[str, Write] = {
     "through_a_reshape": lambda b, x: b.call(aten.add_.Tensor, b.call(aten.view.default, x, [24]), 1),
     "out": lambda b, x: b.call(aten.add.out, x, x, out=x),
     "index_put_": lambda b, x: b.call(
-        aten.index_put_.default, x, [b.call(aten.full.default, [1], 2)], b.call(aten.neg.default, x)
+        aten.index_put_.default,
+        x,
+        [b.call(aten.full.default, [1], 2)],
+        b.call(aten.full.default, [1, 6], 3.0),
     ),
     "foreach": lambda b, x: b.call(aten._foreach_add_.Scalar, [x], 1),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import itertools
 import logging
 import os
 import signal
@@ -74,7 +75,7 @@ def state(graph: fx.Graph) -> dict[str, object]:
         "operands": [list(node.all_input_nodes) for node in nodes],
         "users": [list(node.users) for node in nodes],
         "meta": [[(key, id(value)) for key, value in node.meta.items()] for node in nodes],
-        "ordered": all(a < b and not b < a for a, b in zip(nodes, nodes[1:], strict=False)),
+        "ordered": all(a < b and not b < a for a, b in itertools.pairwise(nodes)),
         "names in use": set(names._used_names),
         "numbers of names": {base: n for base, n in names._base_count.items() if n},
         "named": list(names._obj_to_name),
