@@ -15,7 +15,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 from egglog import EGraph, Schedule, bindings, ruleset, run, union
 from egglog.egraph import span as here
@@ -76,7 +77,7 @@ class Saturation:
         matches: matches by rule name, rules without a match left out.
     """
 
-    stopped: str = "saturated"
+    stopped: Literal["saturated", "iterations", "enodes"] = "saturated"
     iterations: int = 0
     enodes: int = 0
     eclasses: int = 0
@@ -232,8 +233,8 @@ class Session:
 
         Args:
             wanted: intervals named by nodes that are wanted.
-            everything: read scatters, cats, operators and operand lists too, which no rule makes and
-                extraction therefore knows already.
+            everything: read scatters, cats, operators and operand lists too, which no rule makes
+                and extraction therefore knows already.
 
         Raises:
             EngineError: egglog failed.
@@ -361,7 +362,8 @@ class _Engine:
     def stop(self) -> None:
         """Drop everything where it was made and end the thread."""
         if self.pid == os.getpid():
-            self.worker.post(lambda: [self.discard(key) for key in list(self._prepared)])
+            for key in list(self._prepared):
+                self.worker.post(partial(self.discard, key))
             self.worker.stop()
 
 

@@ -1,11 +1,11 @@
 """Exact extraction: the cheapest acyclic choice of one alternative for each value that is needed.
 
-Cost is DAG cost: what is chosen once is paid once, however often it is used. Tree cost never picks a
-split, and class-by-class heuristics miss it too, since a split pays off only if all its pieces take
-part. So: drop alternatives that can only close a cycle, drop dominated ones, close over what every
-solution needs, and cut what is left into components, one for each source as a rule. Each component
-is solved by branch and bound (a search over the alternatives in a fixed order, so that of several
-optima the first in that order wins), and components of one shape are solved once.
+Cost is DAG cost: what is chosen once is paid once, however often it is used. Tree cost never picks
+a split, and class-by-class heuristics miss it too, since a split pays off only if all its pieces
+take part. So: drop alternatives that can only close a cycle, drop dominated ones, close over what
+every solution needs, and cut what is left into components, one for each source as a rule. Each
+component is solved by branch and bound (a search over the alternatives in a fixed order, so that of
+several optima the first in that order wins), and components of one shape are solved once.
 
 Sources: strongly connected components after Tarjan (1972); DAG extraction as a cut into independent
 problems after the extraction-gym notes of the egg project.
@@ -66,8 +66,8 @@ class Problem:
         groups: the groups.
         roots: the choices that are needed in any case.
         potential: a number for each choice. Where the children of all alternatives have lower ones
-            than the choice, which is so in most places, there can't be a cycle, and nobody looks for
-            one. Left empty, cycles are looked for everywhere.
+            than the choice, which is so in most places, there can't be a cycle, and nobody looks
+            for one. Left empty, cycles are looked for everywhere.
     """
 
     choices: list[list[Alternative]] = field(default_factory=list)
@@ -151,7 +151,7 @@ class _Extraction:
         for choice, alternatives in enumerate(self.alternatives):
             level = potential[choice]
             for each in alternatives:
-                if any([potential[child] >= level for child in self.children(each)]):
+                if any(potential[child] >= level for child in self.children(each)):
                     found.append(choice)
                     break
         return found
@@ -282,11 +282,12 @@ class _Extraction:
     def drop_dominated(self, pending: list[int]) -> tuple[list[int], list[int]]:
         """Drop what can't be in the first optimum; the choices left, and those now without choice.
 
-        Alternative e falls to f if f costs no more, comes first in the order, and needs nothing that
-        e doesn't or that isn't needed anyway. On a cycle "needed anyway" may close it, so there f
-        may need only what e needs.
+        Alternative e falls to f if f costs no more, comes first in the order, and needs nothing
+        that e doesn't or that isn't needed anyway. On a cycle "needed anyway" may close it, so
+        there f may need only what e needs.
         """
-        rest, forced = [], []
+        rest: list[int] = []
+        forced: list[int] = []
         for choice in pending:
             kept: list[Alternative] = []
             for each in self.alternatives[choice]:  # sorted by cost and order

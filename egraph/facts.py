@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any, NamedTuple
 
-from egglog import i64, relation, rule, ruleset, set_, union, vars_
+from egglog import i64, rule, ruleset, set_, union, vars_
 
 from egraph.language import (
     alike,
@@ -20,10 +20,10 @@ from egraph.language import (
     cat,
     cons,
     meta,
-    nil,
     node,
     op,
     operands,
+    relation,
     scatter,
     select,
     selected,
@@ -82,8 +82,7 @@ WIDTHS: dict[str, int] = {
 """Columns of each relation."""
 
 RELATIONS: dict[str, Callable[..., Any]] = {
-    name: relation(f"{name}_fact", *([i64] * width), egg_fn=f"{name}_fact")
-    for name, width in WIDTHS.items()
+    name: relation(f"{name}_fact", *([i64] * width)) for name, width in WIDTHS.items()
 }
 
 n, m, k, x, s, d, a, b = vars_("n m k x s d a b", i64)

@@ -10,7 +10,11 @@ The lowering promises that every slice it loads is in bounds: 0 <= a <= b <= siz
 
 from __future__ import annotations
 
-from egglog import Expr, Vec, function, i64, i64Like, relation
+from collections.abc import Callable
+from typing import Any
+
+from egglog import Expr, Unit, Vec, function, i64, i64Like
+from egglog import relation as egglog_relation
 
 
 class Tensor(Expr, egg_sort="Tensor"):
@@ -23,6 +27,13 @@ class Pieces(Expr, egg_sort="Pieces"):
 
 class Operands(Expr, egg_sort="Operands"):
     """A list of tensors that one node takes."""
+
+
+def relation(name: str, *sorts: type) -> Callable[..., Unit]:
+    """Declare a relation under its own name (egglog's overloads stop at four columns)."""
+    declare: Any = egglog_relation
+    declared: Callable[..., Unit] = declare(name, *sorts, egg_fn=name)
+    return declared
 
 
 @function(egg_fn="node")
@@ -107,21 +118,21 @@ def window(y: Tensor, d: i64Like, a: i64Like, b: i64Like) -> i64:
     """What `meta(slice(y, d, a, b))` is, whether or not that slice is a term."""
 
 
-alike = relation("alike", Tensor, Tensor, egg_fn="alike")
+alike = relation("alike", Tensor, Tensor)
 """alike(y, x): x has the shape and dtype of y, and each slice of it the layout key of y's."""
 
-alike_window = relation("alike_window", Tensor, Tensor, i64, i64, egg_fn="alike_window")
+alike_window = relation("alike_window", Tensor, Tensor, i64, i64)
 """alike_window(y, s, d, a): the same of s and the slice of y that starts at a along d."""
 
 # What is asked of the graph: the intervals that it names, which tilings are made of.
 
-written = relation("written", Tensor, i64, i64, i64, egg_fn="written")
+written = relation("written", Tensor, i64, i64, i64)
 """written(x, d, a, b): a node that is still wanted takes slice(x, d, a, b) of x itself."""
 
-selected = relation("selected", Tensor, i64, i64, egg_fn="selected")
+selected = relation("selected", Tensor, i64, i64)
 """selected(x, d, i): a node that is still wanted takes select(x, d, i) of x itself."""
 
-index = relation("index", Pieces, i64, egg_fn="index")
+index = relation("index", Pieces, i64)
 """index(p, i): list p has a piece i."""
 
 # Shortest chains: a link is packed(number of links, the bound at its other end), so that `min`
@@ -166,9 +177,9 @@ def suffix_cuts(x: Tensor, d: i64Like, a: i64Like) -> Vec[i64]:
     """The cuts along the shortest chain from `a` to the end, both ends included."""
 
 
-run_of = relation("run_of", Tensor, i64, i64, egg_fn="run_of")
+run_of = relation("run_of", Tensor, i64, i64)
 """run_of(x, d, n): the elements 0, ..., n - 1 of x along d are all selected."""
 
 
-span = relation("span", Operands, Tensor, i64, i64, i64, egg_fn="span")
+span = relation("span", Operands, Tensor, i64, i64, i64)
 """span(xs, x, d, a, b): the operands are slices of x that tile a..b in order."""

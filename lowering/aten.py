@@ -142,10 +142,10 @@ def pieces(node: Node, bounds: Bounds) -> list[Spelling] | None:
     """The pieces of a node that returns a list, each as the slice or select that it is.
 
     Sizes are read off the pieces themselves, so that uneven last pieces, oversized chunks and empty
-    dimensions are as torch has them. None where they can't be told, or the list is wanted as a list.
+    dimensions are as torch has them. None where they can't be told, or the list is wanted whole.
     """
     vals = node.meta.get("val")
-    parameters = signature(node.target).parameters  # type: ignore[arg-type]
+    parameters = signature(node.target).parameters
     arguments = dict(zip([p.name for p in parameters], bind(node, parameters), strict=True))
     x = arguments["self"]
     val = tensor_of(x)

@@ -22,9 +22,9 @@ def canonical_text(graph: Graph | GraphModule) -> str:
     """Return a text of the outputs, the effects and what they reach.
 
     Nodes are numbered from the effects, in their order, and then the outputs, each after its
-    operands: the text is free of node names and of the order of independent nodes, but shows what is
-    shared. Arguments are by schema, with defaults filled in and dimensions counted from the front;
-    slices have their bounds in bounds; symbolic numbers stand as their expressions.
+    operands: the text is free of node names and of the order of independent nodes, but shows what
+    is shared. Arguments are by schema, with defaults filled in and dimensions counted from the
+    front; slices have their bounds in bounds; symbolic numbers stand as their expressions.
 
     Args:
         graph: an FX graph or graph module; it isn't changed.

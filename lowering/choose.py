@@ -1,10 +1,10 @@
 """What to choose from: e-classes, what uses demand of them, and what storage forbids.
 
-A use that sees only the layout key may take any e-node of a class: that is the *plain* choice of the
-class. An observer (an output, a custom operator, `view`, ...) takes a value in the exact layout, and
-with the storage, that the graph that came in gives it: the value's *anchored* choice, which is among
-the views of the anchored choices of what it was a view of. Where a class has nothing else, the two
-are one.
+A use that sees only the layout key may take any e-node of a class: that is the *plain* choice of
+the class. An observer (an output, a custom operator, `view`, ...) takes a value in the exact
+layout, and with the storage, that the graph that came in gives it: the value's *anchored* choice.
+That is among the views of the anchored choices of what it was a view of. Where a class has nothing
+else, the two are one.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ class _Chooser:
             count = self.count(cuts)
             members = []
             for i in range(count):
-                # Where a piece is wanted both plain and anchored, the plain one is the anchored one.
+                # A piece that is wanted plain and anchored is made anchored, and shared.
                 wanting = by_piece.get(i, [])
                 best = min(wanting, key=self.preference, default=-1)
                 members.append(best)

@@ -1,8 +1,8 @@
 """Edits of an FX graph that can be taken back.
 
 Taking back restores the graph to what it was: arguments, order of nodes and of users, meta, and the
-name that the next node gets. A copy of the graph would cost 8 us a node; the journal costs only what
-is edited.
+name that the next node gets. A copy of the graph would cost 8 us a node; the journal costs only
+what is edited.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ in use when its storage is written is not a value at all: it changes under its r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch.fx import Node
 from torch.fx.node import map_arg
@@ -44,7 +45,8 @@ def written(node: Node) -> list[Node]:
         return list(node.all_input_nodes)
     found: list[Node] = []
     for index in sig.writes:
-        map_arg(argument(node, index, sig), found.append)  # type: ignore[arg-type]
+        operand: Any = argument(node, index, sig)
+        map_arg(operand, found.append)
     return found
 
 

@@ -7,17 +7,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
+from typing import Literal
 
 from torch.fx import Graph, GraphModule
 from torch.fx.node import Target
 
-from egraph.engine import EClasses, Saturation, Session, session
+from egraph.engine import EClasses, Saturation, session
 from egraph.extract import Solution, extract
-from egraph.facts import Wanted
 from lowering import collector
 from lowering.choose import Choices, choices, named
 from lowering.costs import COSTS
-from lowering.edits import Plan
 from lowering.journal import Journal
 from lowering.load import Loaded, load
 from lowering.options import Options
@@ -98,7 +97,7 @@ class _Run:
     def run(self, before: dict[str, int]) -> Report:
         options = self.options
         with self.phase("read"):
-            reading = read(self.graph, options.families, options.keep_apart)
+            reading = read(self.graph, options.families, map(str, options.keep_apart))
             loaded = load(reading)
         saturation, found, solution = self.search(reading, loaded)
         with self.phase("write"):
@@ -155,7 +154,9 @@ class _Run:
                 wanted = left
         return engine.saturation, found, solution
 
-    def left(self, before: dict[str, int], stopped: str, reason: str) -> Report:
+    def left(
+        self, before: dict[str, int], stopped: Literal["unsupported", "failed"], reason: str
+    ) -> Report:
         """The report of a graph that was left as it was."""
         return Report(
             changed=False,
@@ -199,6 +200,6 @@ def _fallback(solution: Solution) -> str:
     if not solution.inexact:
         return ""
     return (
-        f"in {solution.inexact} part(s) of the graph the search ran out of steps: the choice there is "
-        "sound and the best found, but may not be the cheapest"
+        f"in {solution.inexact} part(s) of the graph the search ran out of steps: the choice there "
+        "is sound and the best found, but may not be the cheapest"
     )

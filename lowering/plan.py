@@ -1,8 +1,8 @@
 """Chosen alternatives as edits of the graph, worked out before the first one is made.
 
-Nodes that are still chosen stay: same object, name and meta. A new node stands in front of the first
-node that needs it. Values of new nodes come from the nodes that they replace or, where those viewed
-another storage, from stride arithmetic.
+Nodes that are still chosen stay: same object, name and meta. A new node stands in front of the
+first node that needs it. Values of new nodes come from the nodes that they replace or, where those
+viewed another storage, from stride arithmetic.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Planner:
                 self.place(reader, node)
             if item in self.placed:
                 continue
-            if all([part in self.placed for part in self.parts(item)]):
+            if all(part in self.placed for part in self.parts(item)):
                 self.placed.add(item)
                 self.settle(item, node)
             else:
@@ -208,9 +208,9 @@ class _Planner:
         make, *params = each.label
         if make == Make.PIECE:
             pieces = self.made[~each.group]
-            vals = self.val(pieces)
-            assert isinstance(vals, (list, tuple))
-            return New(operator.getitem, (pieces, params[0]), vals[params[0]], like)
+            listed = self.val(pieces)
+            assert isinstance(listed, (list, tuple))
+            return New(operator.getitem, (pieces, params[0]), listed[params[0]], like)
         if make == Make.NODE:
             node = self.reading.values[params[0]].nodes[0]
             args, kwargs = self.arguments(item, node)
@@ -288,7 +288,8 @@ class _Planner:
         parts = self.chosen[item].children
         if node.op == "output":
             each = iter(parts)
-            return map_arg(node.args, lambda _: self.now(next(each))), {}  # type: ignore[arg-type,return-value]
+            take: Any = lambda _: self.now(next(each))  # noqa: E731
+            return map_arg(node.args, take), {}
         value = self.reading.values[self.reading.of[node]]
         choice_of = dict(zip(value.operands, parts, strict=False))
 
@@ -298,7 +299,8 @@ class _Planner:
                 choice = self.sizes.held.get(expression_of(operand.meta.get("val")))
             return operand if choice is None else self.made.get(self.resolve(choice), operand)
 
-        return map_arg((node.args, dict(node.kwargs)), now)  # type: ignore[arg-type,return-value]
+        args, kwargs = map_arg((node.args, dict(node.kwargs)), now)
+        return args, kwargs
 
     def rewire(self, item: int, node: Node) -> None:
         """Give a node that stays the operands, and where they moved in memory the val, of now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 
 from torch.fx import Node
@@ -34,19 +35,17 @@ class _Provenance:
             if each.group != NO_GROUP:
                 self.pieces.setdefault(each.group, []).append(choice)
         self.rows: dict[tuple[str, int], list[Node]] = {}
-        lists = {node: terms for node, terms in reading.lists.items()}
         for node in reversed(plan.erased):
-            if node in lists:
-                value = next((reading.of[u] for u in node.users if u in reading.of), None)
-            else:
-                value = reading.of.get(node)
-            choice = None if value is None else by_class.get(found.class_of[value])
-            if choice is None:
+            users = [*node.users] if node in reading.lists else [node]
+            owned = [reading.of[user] for user in users if user in reading.of]
+            value = owned[0] if owned else None
+            at = None if value is None else by_class.get(found.class_of[value])
+            if at is None:
                 key = ("unused", -1)
             else:
-                group = self.chosen[choice].group
-                rule = self.rule(node, value, choice)
-                key = (rule, choice if group == NO_GROUP else ~group)
+                group = self.chosen[at].group
+                rule = self.rule(node, value, at)
+                key = (rule, at if group == NO_GROUP else ~group)
             self.rows.setdefault(key, []).append(node)
 
     def rewrites(self, new: Mapping[New, Node]) -> tuple[Rewrite, ...]:
@@ -80,10 +79,14 @@ class _Provenance:
         source = term.sources[0]
         if each.label[0] in (Make.SLICE, Make.SELECT):
             if self.found.eclass[each.children[0]] == self.found.class_of[source]:
-                return "split-is-slices" if node.target not in _CUTS else "cse"
+                return "split-is-slices" if self.is_cut(node) else "cse"
         elif self.found.class_of[source] == self.found.class_of[value]:
             return "slice-whole"
         return self.through(term, self.reading.values[source].term)
+
+    def is_cut(self, node: Node) -> bool:
+        """Whether a node is a list of pieces, or one of them."""
+        return node in self.reading.lists or node.target is operator.getitem
 
     def through(self, term: Term, source: Term | None) -> str:
         """The rule that looks through the source of a slice or select."""
@@ -98,6 +101,3 @@ class _Provenance:
             return "scatter-read-back"
         where = "inside" if a <= at[0] and at[1] <= b else "before" if at[1] <= a else "after"
         return f"scatter-read-{where}"
-
-
-_CUTS: frozenset[object] = frozenset()

@@ -356,16 +356,17 @@ def _check(nodes: list[Node], signatures: list[Signature]) -> None:
     for node, sig in zip(nodes, signatures, strict=True):
         if sig.user_function:
             raise Unsupported(
-                f"node {node.name} is a {node.op} of {name_of(node.target)}: this graph is from before "
-                "AOTAutograd. Give saturate an aten graph: in a post_grad_custom_pre_pass hook, from "
-                "lowering.capture(fn, *inputs), or from make_fx(fn, tracing_mode='fake')(*inputs)"
+                f"node {node.name} is a {node.op} of {name_of(node.target)}: this graph is from "
+                "before AOTAutograd. Give saturate an aten graph: in a post_grad_custom_pre_pass "
+                "hook, from lowering.capture(fn, *inputs), or from "
+                "make_fx(fn, tracing_mode='fake')(*inputs)"
             )
     calls = [node for node in nodes if node.op == "call_function"]
     if calls and not any("val" in node.meta for node in nodes):
         raise Unsupported(
             'no node has meta["val"], so no shape is known. Take the graph from '
             "lowering.capture(fn, *inputs), or run "
-            "torch.fx.passes.fake_tensor_prop.FakeTensorProp(module).propagate(*inputs) on it first"
+            "torch.fx.passes.fake_tensor_prop.FakeTensorProp(module).propagate(*inputs) on it"
         )
 
 

@@ -73,8 +73,8 @@ MAY_ALIAS = frozenset(
 
 # Random operators that don't all carry the tag `nondeterministic_seeded`.
 RANDOM = frozenset(
-    """rand rand_like randn randn_like randint randint_like randperm normal normal_functional bernoulli
-    uniform exponential cauchy geometric log_normal poisson binomial multinomial dropout
+    """rand rand_like randn randn_like randint randint_like randperm normal normal_functional
+    bernoulli uniform exponential cauchy geometric log_normal poisson binomial multinomial dropout
     native_dropout _fused_dropout alpha_dropout feature_dropout feature_alpha_dropout
     rrelu_with_noise rrelu rrelu_with_noise_functional _standard_gamma _sample_dirichlet
     inductor_random inductor_randint inductor_seed inductor_seeds inductor_lookup_seed
@@ -92,8 +92,8 @@ UNINITIALISED = frozenset(
 # Higher-order operators that write none of their operands.
 FUNCTIONAL = frozenset(
     """auto_functionalized auto_functionalized_v2 triton_kernel_wrapper_functional cond while_loop
-    scan associative_scan map_impl invoke_subgraph flex_attention flex_attention_backward with_effects
-    out_dtype run_const_graph wrap_with_set_grad_enabled wrap_with_autocast
+    scan associative_scan map_impl invoke_subgraph flex_attention flex_attention_backward
+    with_effects out_dtype run_const_graph wrap_with_set_grad_enabled wrap_with_autocast
     """.split()
 )
 
@@ -151,8 +151,8 @@ def _of_overload(target: OpOverload) -> Signature:
     name = schema.name.split("::")[1]
     known = target.namespace in ("aten", "prims")
     parameters = []
-    writes = []
-    aliases = []
+    writes: list[int] = []
+    aliases: list[int] = []
     for i, argument in enumerate(schema.arguments):
         parameters.append(
             Parameter(
@@ -207,7 +207,7 @@ def bind(node: Node, parameters: tuple[Parameter, ...]) -> list[Any]:
     """
     args = node.args
     kwargs = node.kwargs
-    bound = list(args)
+    bound: list[Any] = list(args)
     if len(bound) > len(parameters):
         raise ValueError(
             f"node {node.name}: {node.target} takes {len(parameters)} arguments, {len(bound)} given"

@@ -1,4 +1,4 @@
-"""Symbolic bounds and sizes as arguments: the nodes that hold them, or new ones that compute them."""
+"""Symbolic bounds and sizes as arguments: nodes that hold them, or new ones that compute them."""
 
 from __future__ import annotations
 

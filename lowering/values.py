@@ -32,7 +32,8 @@ def view_val(source: torch.Tensor, d: int, at: Sequence[Number], known: object) 
         at: start and end of the slice, or the index of the select.
         known: a value that is taken if it is that already, storage included.
     """
-    sizes, strides = list(source.size()), list(source.stride())
+    sizes: list[Number] = list(source.size())
+    strides: list[Number] = list(source.stride())
     offset = source.storage_offset() + at[0] * strides[d]
     if len(at) == 1:
         del sizes[d], strides[d]

@@ -1,4 +1,4 @@
-"""Every snippet of README.md runs and prints what it says; its tables and names are those of the code."""
+"""Every snippet of README.md runs and prints what it says; its tables are those of the code."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch._inductor.config
 
 import lowering
 from lowering.options import Options, UnsupportedOption
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 FENCE = re.compile(
-    r"(?:^<!-- (?P<marker>.*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
+    r"(?:^<!-- (?P<marker>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
 )
 
 
@@ -110,27 +111,23 @@ def test_nothing_else_is_marked() -> None:
 
 
 @pytest.mark.parametrize("title", SECTIONS)
-def test_its_code_runs_and_prints_what_it_says(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch._inductor.config
-
-    # A snippet sets this for the whole process.
-    slot = "post_grad_custom_pre_pass"
-    monkeypatch.setattr(torch._inductor.config, slot, None)
+def test_its_code_runs_and_prints_what_it_says(title: str) -> None:
     namespace: dict[str, Any] = {"__name__": "readme"}
     printed = ""
-    for block in SECTIONS[title]:
-        if block.marker == "output":
-            if torch.__version__.startswith("2.13."):
-                assert normalised(printed) == normalised(block.text)
-            printed = ""
-        elif block.language == "python":
-            assert printed == "", f"what the code before line {block.line} prints isn't shown"
-            code = compile("\n" * (block.line - 1) + block.text, str(ROOT / "README.md"), "exec")
-            if block.marker == "needs vLLM":
-                continue
-            with contextlib.redirect_stdout(io.StringIO()) as stdout:
-                exec(code, namespace)
-            printed = stdout.getvalue()
+    # A snippet sets this for the whole process.
+    with torch._inductor.config.patch(post_grad_custom_pre_pass=None):
+        for block in SECTIONS[title]:
+            if block.marker == "output":
+                if torch.__version__.startswith("2.13."):
+                    assert normalised(printed) == normalised(block.text)
+                printed = ""
+            elif block.language == "python":
+                assert printed == "", f"what the code before line {block.line} prints isn't shown"
+                code = compile("\n" * (block.line - 1) + block.text, "README.md", "exec")
+                if block.marker != "needs vLLM":
+                    with contextlib.redirect_stdout(io.StringIO()) as stdout:
+                        exec(code, namespace)
+                    printed = stdout.getvalue()
     assert printed == ""
     torch._dynamo.reset()
 

@@ -3,12 +3,12 @@
 A rule is a row: a name, its equation in one line of algebra, the phase it runs in, and an egglog
 rewrite or rule. A family is a generator of rows whose parameters are the pattern variables.
 
-What makes a rule sound. Both sides have equal elements, shape, dtype and device for every tensor and
-every size that the conditions allow, zero and one included. They have the same layout key; where a
-rule can change it, `meta`, `alike` or `alike_window` is a condition. A view may stand for a fresh
-tensor in an e-class: what uses the class decides in extraction which of its e-nodes it may take, so a
-rule needn't ask. A bound may be the code of a symbolic expression (egraph/language.py): guard
-arithmetic and comparisons with `0 <=`.
+What makes a rule sound. Both sides have equal elements, shape, dtype and device for every tensor
+and every size that the conditions allow, zero and one included. They have the same layout key;
+where a rule can change it, `meta`, `alike` or `alike_window` is a condition. A view may stand for a
+fresh tensor in an e-class: what uses the class decides in extraction which of its e-nodes it may
+take, so a rule needn't ask. A bound may be the code of a symbolic expression (egraph/language.py):
+guard arithmetic and comparisons with `0 <=`.
 
 What makes it terminate. The right side is a subterm of the left, or has bounds that come from a
 finite set (sums of bounds that are there). Never introduce a term that the same rule matches again
@@ -22,15 +22,21 @@ from __future__ import annotations
 
 from functools import cache
 
-from egraph.rules.cat import CAT
+from egraph.rules.cat import cat_rules
 from egraph.rules.rule import Family, Phase, Rule
-from egraph.rules.scatter import SCATTER
-from egraph.rules.slice import SLICE
-from egraph.rules.split import SPLIT, UNBIND
+from egraph.rules.scatter import scatter_rules
+from egraph.rules.slice import slice_rules
+from egraph.rules.split import split_rules, unbind_rules
 
 __all__ = ["FAMILIES", "Phase", "Rule", "table"]
 
-FAMILIES: tuple[Family, ...] = (SLICE, SPLIT, UNBIND, SCATTER, CAT)
+FAMILIES: tuple[Family, ...] = (
+    slice_rules,
+    split_rules,
+    unbind_rules,
+    scatter_rules,
+    cat_rules,
+)
 
 
 @cache

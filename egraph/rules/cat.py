@@ -11,9 +11,10 @@ from egraph.rules.rule import Row, family
 
 
 @family("cat")
-def CAT(x: Tensor, xs: Operands, d: i64, a: i64, b: i64, c: i64) -> Generator[Row, None, None]:
-    """A cat is fresh and has strides of its own: it is `x` only where the layout keys agree, and
-    stands for it only where an alias of `x` may."""
+def cat_rules(
+    x: Tensor, xs: Operands, d: i64, a: i64, b: i64, c: i64
+) -> Generator[Row, None, None]:
+    """A cat is fresh and has strides of its own: it is `x` only where the layout keys agree."""
     # span([slice(x, d, a, b)], x, d, a, b)
     yield (
         "span-of-one",

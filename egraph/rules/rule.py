@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Literal, get_type_hints
 
 from egglog import RewriteOrRule, var
@@ -65,8 +66,8 @@ class Family:
         file = self.rows.__code__.co_filename.rsplit("/", 1)[-1]
         rules = []
         for name, equation, phase, declaration in generator:
-            line = generator.gi_frame.f_lineno
-            rules.append(Rule(name, self.name, equation, declaration, phase, file, line))
+            frame: FrameType = generator.gi_frame  # type: ignore[attr-defined]
+            rules.append(Rule(name, self.name, equation, declaration, phase, file, frame.f_lineno))
         return tuple(rules)
 
 

@@ -22,11 +22,13 @@ from egraph.rules.rule import Row, family
 
 
 @family("scatter")
-def SCATTER(
+def scatter_rules(
     x: Tensor, s: Tensor, d: i64, a: i64, b: i64, c: i64, e: i64, i: i64
 ) -> Generator[Row, None, None]:
-    """A scatter casts its source and passes the strides of `x` on, so that a slice of it is one of
-    the source, or of `x`, only where dtype and layout key agree."""
+    """A scatter casts its source and passes the strides of `x` on.
+
+    So a slice of it is one of the source, or of `x`, only where dtype and layout key agree.
+    """
     y = scatter(x, s, d, a, b)
     # slice(scatter(x, s, d, a, b), d, a, b) = s
     yield (

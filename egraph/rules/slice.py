@@ -11,7 +11,9 @@ from egraph.rules.rule import Row, family
 
 
 @family("slice")
-def SLICE(x: Tensor, d: i64, a: i64, b: i64, c: i64, e: i64, i: i64) -> Generator[Row, None, None]:
+def slice_rules(
+    x: Tensor, d: i64, a: i64, b: i64, c: i64, e: i64, i: i64
+) -> Generator[Row, None, None]:
     """Views of views: all of them keep strides, storage and offset."""
     # slice(x, d, 0, size(x, d)) = x
     yield (

@@ -36,7 +36,7 @@ from egraph.rules.rule import Row, family
 
 
 @family("split")
-def SPLIT(
+def split_rules(
     x: Tensor, p: Pieces, d: i64, a: i64, b: i64, n: i64, i: i64, u: Vec[i64], w: Vec[i64]
 ) -> Generator[Row, None, None]:
     """Pieces are views with the strides, storage and offset of the slices that they equal."""
@@ -143,7 +143,7 @@ def SPLIT(
 
 
 @family("split")
-def UNBIND(x: Tensor, p: Pieces, d: i64, n: i64, i: i64) -> Generator[Row, None, None]:
+def unbind_rules(x: Tensor, p: Pieces, d: i64, n: i64, i: i64) -> Generator[Row, None, None]:
     """The elements of an unbind are views with the strides, storage and offset of the selects."""
     # piece(unbind(x, d), i) = select(x, d, i)
     yield (

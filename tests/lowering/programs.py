@@ -143,9 +143,20 @@ class Writer(Builder):
         return self.take(x.meta["val"].dim())
 
     def interval(self, size: int) -> tuple[int, int]:
-        """An interval of a dimension, the whole and the empty ones too."""
-        a = self.take(size + 1)
-        return a, a + self.take(size - a + 1)
+        """An interval of a dimension: now and then an empty one."""
+        if size == 0 or self.take(8) == 7:
+            a = self.take(size + 1)
+            return a, a
+        a = self.take(size)
+        return a, a + 1 + self.take(size - a)
+
+    def cuts(self, size: int) -> list[int]:
+        """Where a dimension is cut: now and then at its start or end, or twice at one place."""
+        if size < 2 or self.take(8) == 7:
+            cuts = [self.take(size + 1) for _ in range(1 + self.take(3))]
+            return [0, *sorted(cuts), size]
+        count = self.take(3)
+        return [0, *sorted({1 + self.take(size - 1) for _ in range(1 + count)}), size]
 
 
 def _shares(a: fx.Node, b: fx.Node) -> bool:
@@ -291,11 +302,6 @@ def _partition(w: Writer, x: fx.Node, d: int, cuts: Sequence[int]) -> list[fx.No
             return [_interval(w, x, d, a, b, way + i) for i, (a, b) in enumerate(pairwise(cuts))]
 
 
-def _cuts(w: Writer, size: int) -> list[int]:
-    cuts = [w.take(size + 1) for _ in range(1 + w.take(3))]
-    return [0, *sorted(cuts), size]
-
-
 def slice_(w: Writer) -> None:
     x = w.pick(_has_dim)
     d = w.pick_dim(x)
@@ -326,7 +332,7 @@ def selects(w: Writer) -> None:
 def partition(w: Writer) -> None:
     x = w.pick(_has_dim)
     d = w.pick_dim(x)
-    w.keep(*_partition(w, x, d, _cuts(w, x.meta["val"].size(d))))
+    w.keep(*_partition(w, x, d, w.cuts(x.meta["val"].size(d))))
 
 
 def equal_parts(w: Writer) -> None:
@@ -372,7 +378,7 @@ def cat_of_pieces(w: Writer) -> None:
     """The pieces of one value: all, or in another order, or one twice, or one missing."""
     x = w.pick(_has_dim)
     d = w.pick_dim(x)
-    parts = _partition(w, x, d, _cuts(w, x.meta["val"].size(d)))
+    parts = _partition(w, x, d, w.cuts(x.meta["val"].size(d)))
     match w.take(6):
         case 0 | 1 | 2:
             pass
@@ -440,7 +446,7 @@ def scatter_pieces(w: Writer) -> None:
     """What functionalization makes of an in-place operator on some of the pieces of a value."""
     x = w.pick(_has_dim)
     d = w.pick_dim(x)
-    cuts = _cuts(w, x.meta["val"].size(d))
+    cuts = w.cuts(x.meta["val"].size(d))
     written = 1 + w.take(2 ** (len(cuts) - 1) - 1)
     pieces = _partition(w, x, d, cuts)
     for i, (piece, (a, b)) in enumerate(zip(pieces, pairwise(cuts), strict=True)):
@@ -708,7 +714,7 @@ _OFTEN = ("slice_", "partition", "cat_of_pieces", "scatter", "scatter_pieces", "
 
 # Strategies -------------------------------------------------------------------------------------
 
-_sizes = st.lists(st.sampled_from((4, 2, 3, 6, 1, 5, 0)), min_size=1, max_size=4).map(tuple)
+_sizes = st.lists(st.sampled_from((4, 2, 3, 6, 1, 5, 4, 2, 3, 6, 5, 4, 3, 6, 0)), min_size=1, max_size=4).map(tuple)
 _number = st.integers(0, 23)
 
 
@@ -716,7 +722,7 @@ def programs(*, without: Sequence[str] = (), steps: int = 12) -> st.SearchStrate
     """Programs of at most so many steps, without some of the operations."""
     operations = [name for name in (*OPERATIONS, *_OFTEN, *_OFTEN) if name not in without]
     step = st.builds(
-        Step, st.sampled_from(operations), st.lists(_number, max_size=8).map(tuple)
+        Step, st.sampled_from(operations), st.lists(_number, min_size=3, max_size=9).map(tuple)
     )
     an_input = st.builds(
         Input, _sizes, st.sampled_from((0, 0, 0, 0, 1, 2, 3)), st.sampled_from(LAYOUTS)
