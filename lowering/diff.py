@@ -54,11 +54,11 @@ class Line(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diff:
     """The lines of two graphs, each marked as gone, new or kept.
 
-    `print(diff)` shows it as text, a notebook as HTML. Both leave out most of what didn't change.
+    A shell shows it as text, a notebook as HTML. Both leave out most of what didn't change.
 
     Attributes:
         lines: all lines, in order.
@@ -105,7 +105,7 @@ class Diff:
             shown += [_paint(part.mark, f"{part.mark} {row}", colour) for row in rows]
         return "\n".join(shown)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text()
 
     def _repr_html_(self) -> str:

@@ -23,7 +23,7 @@ from lowering.keep import keep
 from lowering.mutation import aliased, argument
 from lowering.read import Reading
 from lowering.signature import signature, signature_of
-from lowering.sizes import Sizes, Unplannable, expression_of
+from lowering.sizes import Place, Sizes, Unplannable, expression_of
 from lowering.values import propagate, same_place, view_val
 
 aten = torch.ops.aten
@@ -71,7 +71,7 @@ class _Planner:
             if each.label[0] == Make.NODE
             and (symbol := expression_of(reading.node(each.label[1]).meta.get("val"))) is not None
         }
-        self.sizes = Sizes(reading.bounds, code, symbols, self.placed_node, self.out)
+        self.sizes = Sizes(reading.bounds, code, symbols, self.out)
 
     def run(self) -> Plan:
         hoisted = self.hoisted()
@@ -220,14 +220,14 @@ class _Planner:
         val = self.cut_val(item, source)
         if make == Make.SELECT:
             return New(aten.select.int, (source, self.dim(d, source), params[1]), val, like)
-        size = self.tensor(source).size(d)
-        a, b = (self.sizes.bound(p, source, size, d, before) for p in params[1:])
+        where = Place(source, self.tensor(source).size(d), d, before, self.placed_node)
+        a, b = (self.sizes.bound(p, where) for p in params[1:])
         return New(aten.slice.Tensor, (source, self.dim(d, source), a, b), val, like)
 
     def split_sizes(self, cuts: Cuts, source: AnyNode, before: Node) -> list[int | AnyNode]:
         d, *at = cuts.params
-        size = self.tensor(source).size(d)
-        return [self.sizes.extent(a, b, source, size, d, before) for a, b in pairwise(at)]
+        where = Place(source, self.tensor(source).size(d), d, before, self.placed_node)
+        return [self.sizes.extent(a, b, where) for a, b in pairwise(at)]
 
     def replaced(self, item: int) -> Node:
         """The node of the graph whose place and meta a new one takes."""

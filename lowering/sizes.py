@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import SymInt
@@ -20,8 +20,26 @@ class Unplannable(Exception):
     """A choice can't be written as nodes; the message says which."""
 
 
+class Place(NamedTuple):
+    """Where a bound is needed.
+
+    Attributes:
+        source: the node that is cut.
+        size: how many elements it has along `d`.
+        d: the dimension.
+        before: the node in front of which everything has to stand.
+        put: puts the node of a choice there, unless it stands there already, and returns it.
+    """
+
+    source: AnyNode
+    size: Number
+    d: int
+    before: Node
+    put: Callable[[int, Node], AnyNode]
+
+
 class Sizes:
-    """Writes bounds and sizes in front of the node that is being settled.
+    """Writes bounds and sizes as arguments.
 
     Attributes:
         held: the choice of the node that holds each symbolic expression.
@@ -32,13 +50,11 @@ class Sizes:
         bounds: Bounds,
         code: dict[int, int],
         held: dict[object, int],
-        place: Callable[[int, Node], AnyNode],
         plan: Plan,
     ) -> None:
         self.held = held
         self._bounds = bounds
         self._raw = {ordered: raw for raw, ordered in code.items()}
-        self._place = place
         self._plan = plan
         self._made: dict[object, New] = {}
 
@@ -46,10 +62,8 @@ class Sizes:
         """The number, or symbolic number, of an ordered bound."""
         return self._bounds.number(self._raw.get(ordered, ordered))
 
-    def bound(
-        self, ordered: int, source: AnyNode, size: Number, d: int, before: Node
-    ) -> int | AnyNode:
-        """A bound of a slice of `source`, which has `size` elements along `d`.
+    def bound(self, ordered: int, place: Place) -> int | AnyNode:
+        """A bound of a slice.
 
         Raises:
             Unplannable: no sum or product of what nodes hold is the bound.
@@ -61,16 +75,14 @@ class Sizes:
         if (
             expression not in self.held
             and expression not in self._made
-            and isinstance(size, SymInt)
-            and size.node.expr == expression
+            and expression_of(place.size) == expression
         ):
-            return self._make(expression, aten.sym_size.int, (source, d), size, before)
-        return self._expression(expression, number, before)
+            args = (place.source, place.d)
+            return self._make(expression, aten.sym_size.int, args, place.size, place)
+        return self._expression(expression, number, place)
 
-    def extent(
-        self, a: int, b: int, source: AnyNode, size: Number, d: int, before: Node
-    ) -> int | AnyNode:
-        """The size of the piece of `source` from a to b."""
+    def extent(self, a: int, b: int, place: Place) -> int | AnyNode:
+        """The size of the piece from a to b."""
         number = self.number(b) - self.number(a)
         if isinstance(number, int):
             return number
@@ -78,20 +90,17 @@ class Sizes:
         if whole is not None:
             return int(whole)
         if a == 0:
-            return self.bound(b, source, size, d, before)
+            return self.bound(b, place)
         expression = number.node.expr
         if expression in self.held or expression in self._made:
-            return self._expression(expression, number, before)
-        ends = (
-            self.bound(b, source, size, d, before),
-            self.bound(a, source, size, d, before),
-        )
-        return self._make(expression, operator.sub, ends, number, before)
+            return self._expression(expression, number, place)
+        ends = (self.bound(b, place), self.bound(a, place))
+        return self._make(expression, operator.sub, ends, number, place)
 
-    def _expression(self, expression: Any, like: SymInt, before: Node) -> int | AnyNode:
+    def _expression(self, expression: Any, like: SymInt, place: Place) -> int | AnyNode:
         choice = self.held.get(expression)
         if choice is not None:
-            return self._place(choice, before)
+            return place.put(choice, place.before)
         if expression in self._made:
             return self._made[expression]
         if expression.is_Integer:
@@ -102,17 +111,17 @@ class Sizes:
         last = rest.pop()
         function = operator.add if expression.is_Add else operator.mul
         args = (
-            self._expression(expression.func(first, *rest), like, before),
-            self._expression(last, like, before),
+            self._expression(expression.func(first, *rest), like, place),
+            self._expression(last, like, place),
         )
         number = like.node.shape_env.create_symintnode(expression, hint=None)
-        return self._make(expression, function, args, number, before)
+        return self._make(expression, function, args, number, place)
 
     def _make(
-        self, expression: object, target: Any, args: tuple[Any, ...], val: object, before: Node
+        self, expression: object, target: Any, args: tuple[Any, ...], val: object, place: Place
     ) -> New:
-        new = self._made[expression] = New(target, args, val, before)
-        self._plan.edits.append(Create(new, before))
+        new = self._made[expression] = New(target, args, val, place.before)
+        self._plan.edits.append(Create(new, place.before))
         return new
 
 
