@@ -110,8 +110,8 @@ class _Prepared:
     """
 
     def __init__(self, families: tuple[str, ...]) -> None:
-        self.egraph = EGraph()
-        self.raw = self.egraph._egraph
+        egraph = EGraph()
+        self.raw = egraph._egraph
         rules = [rule for rule in table() if rule.family in families]
         phases: dict[Phase, Schedule] = {
             phase: run(
@@ -120,20 +120,25 @@ class _Prepared:
             for phase in ("algebra", "span", "chain", "tiling")
         }
         for relation in fact_tables.RELATIONS.values():
-            self.egraph._callable_to_egg(relation)
-        self.egraph.register(union(operands(0)).with_(nil()))
+            egraph._callable_to_egg(relation)
+        egraph.register(union(operands(0)).with_(nil()))
+
+        def command(schedule: Schedule) -> bindings._Command:
+            egraph._add_decls(schedule)
+            return egraph._state.run_schedule_to_egg(schedule.schedule)
+
         spans = phases["span"].saturate()
-        self.load = self._command(run(fact_tables.load) + spans)
-        self.step = self._command(phases["algebra"] + spans)
-        self.want = self._command(
+        self.load = command(run(fact_tables.load) + spans)
+        self.step = command(phases["algebra"] + spans)
+        self.want = command(
             run(fact_tables.want) + phases["chain"].saturate() + phases["tiling"].saturate()
         )
-        for command in (self.load, self.step, self.want):
-            self.raw.run_program(command)
+        for each in (self.load, self.step, self.want):
+            self.raw.run_program(each)
         names = {rule.declaration.decl: rule.name for rule in rules}
         self.rule_names = {
             key: names[decl]
-            for key, decl in self.egraph._state.rule_name_to_command_decl.items()
+            for key, decl in egraph._state.rule_name_to_command_decl.items()
             if decl in names
         }
         self.directory = tempfile.mkdtemp(
@@ -146,10 +151,9 @@ class _Prepared:
             name: bindings.Input(here(0), f"{name}_fact", path) for name, path in self.paths.items()
         }
         self.sizes = bindings.PrintSize(here(0), None)
-
-    def _command(self, schedule: Schedule) -> bindings._Command:
-        self.egraph._add_decls(schedule)
-        return self.egraph._state.run_schedule_to_egg(schedule.schedule)
+        # What declared the rules is garbage in reference cycles: whichever thread the collector
+        # runs on would drop the e-graph with it.
+        vars(egraph._state).pop("egraph")
 
     def push(self) -> None:
         self.raw.run_program(bindings.Push(1))
@@ -300,7 +304,8 @@ def _read_back(raw: bindings.EGraph, everything: bool) -> EClasses:
         waiting = rest
     named = [
         frozenset(
-            (number[row.inputs[0]], *map(to_int, row.inputs[1:])) for row in functions[name].rows
+            (number[row.inputs[0]], *map(to_int, row.inputs[1:]))
+            for row in (functions[name].rows if name in functions else ())
         )
         for name in ("written", "selected")
     ]
@@ -314,7 +319,7 @@ def _rows(
     rows = []
     for op, columns in (COLUMNS if everything else VIEWS).items():
         kinds = list(enumerate(columns))
-        for row in functions[op].rows:
+        for row in functions[op].rows if op in functions else ():
             inputs = row.inputs
             children = []
             params: list[int] = []

@@ -120,6 +120,7 @@ class _Extraction:
     def run(self) -> Solution:
         uphill = self.uphill()
         if uphill:
+            self.drop_loops(uphill)
             for cycle in self.find_cycles(uphill):
                 self.break_cycle(cycle)
         pending = self.close(self.roots)
@@ -155,6 +156,16 @@ class _Extraction:
                     found.append(choice)
                     break
         return found
+
+    def drop_loops(self, choices: list[int]) -> None:
+        """Drop alternatives that need the very choice that they make."""
+        for choice in choices:
+            kept = [e for e in self.alternatives[choice] if choice not in self.children(e)]
+            if len(kept) < len(self.alternatives[choice]):
+                self.alternatives[choice] = kept
+                self.drop_groups(
+                    [c for group in self.groups if choice in group.members for c in group.members]
+                )
 
     def find_cycles(self, starts: Iterable[int], within: set[int] | None = None) -> list[list[int]]:
         """Strongly connected components of more than one choice."""

@@ -8,6 +8,7 @@ forked child, where threads do not survive.
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ class Worker:
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], _Answer] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="fxsat-engine", daemon=True)
         self._thread.start()
 
@@ -33,6 +36,7 @@ class Worker:
             try:
                 answer.value = function()
             except BaseException as error:  # a Rust panic is one; the caller gets whatever it is
+                _forget_locals(error)
                 answer.error = error
             del function, call
             answer.done.release()
@@ -42,12 +46,11 @@ class Worker:
         """Run `function` on the thread and return what it returns.
 
         Raises:
-            EngineError: whatever `function` raised, as its cause.
+            EngineError: whatever `function` raised, as its cause; or the thread has ended.
         """
         if threading.current_thread() is self._thread:
             return function()
-        answer = _Answer()
-        self._calls.put((function, answer))
+        answer = self._put(function)
         answer.done.acquire()
         if answer.error is not None:
             error = answer.error
@@ -57,12 +60,26 @@ class Worker:
         return value
 
     def post(self, function: Callable[[], object]) -> None:
-        """Run `function` on the thread some time after the calls before it; nobody waits."""
-        self._calls.put((function, _Answer()))
+        """Run `function` on the thread some time after the calls before it; nobody waits.
+
+        Raises:
+            EngineError: the thread has ended.
+        """
+        self._put(function)
+
+    def _put(self, function: Callable[[], Any]) -> _Answer:
+        answer = _Answer()
+        with self._lock:
+            if self._ended:
+                raise EngineError("the engine's thread has ended: the process is about to")
+            self._calls.put((function, answer))
+        return answer
 
     def stop(self) -> None:
         """Let the thread end after the calls that wait, and wait for it."""
-        self._calls.put(None)
+        with self._lock:
+            self._ended = True
+            self._calls.put(None)
         self._thread.join(timeout=5)
 
 
@@ -76,3 +93,18 @@ class _Answer:
         self.done.acquire()
         self.value: Any = None
         self.error: BaseException | None = None
+
+
+def _forget_locals(error: BaseException) -> None:
+    """Clear the frames of an error and of what it came from.
+
+    They hold e-graphs, and the error is going to be dropped on another thread.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            waiting += [each.__cause__, each.__context__]

@@ -126,11 +126,13 @@ def duplicate_splits(graph: Graph) -> None:
         index = at.index(start)
         if at[index + 1] != end:
             continue  # other pieces overlap this one
-        sizes = [b - a for a, b in pairwise(at)]
+        sizes, val = [b - a for a, b in pairwise(at)], source.meta["val"]
+        # As users write it, the last dimension is -1.
+        arguments = (sizes, dim - val.dim() if dim == val.dim() - 1 else dim)
         with graph.inserting_before(node):
-            split = graph.call_function(aten.split_with_sizes.default, (source, sizes, dim))
+            split = graph.call_function(aten.split_with_sizes.default, (source, *arguments))
             getitem = graph.call_function(operator.getitem, (split, index))
-        split.meta["val"] = aten.split_with_sizes.default(source.meta["val"], sizes, dim)
+        split.meta["val"] = aten.split_with_sizes.default(val, *arguments)
         _replace(node, getitem)
     _erase_unread_lists(graph)
 

@@ -12,6 +12,7 @@ from typing import Any
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from lowering.layout import storage_of
 from lowering.signature import Signature, signature_of
 
 
@@ -25,11 +26,18 @@ def argument(node: Node, index: int, sig: Signature) -> object:
 
 
 def aliased(node: Node) -> Node | None:
-    """The operand that the node is, or may be, a view of."""
+    """The operand that the node is, or may be, a view of.
+
+    Where the schema leaves it open, as for reshape, the storages of the vals decide.
+    """
     sig = signature_of(node)
     for index in sig.aliases:
         value = argument(node, index, sig)
         if isinstance(value, Node):
+            if sig.may_alias:
+                storages = [storage_of(each.meta.get("val")) for each in (node, value)]
+                if None not in storages and storages[0] != storages[1]:
+                    continue
             return value
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], Node):
             return value[0]

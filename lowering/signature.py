@@ -42,6 +42,7 @@ class Signature:
         effect: it stays, in its place, even if nobody uses it.
         writes: parameters whose tensors it writes; -1 for all of them.
         aliases: parameters that its outputs are, or may be, views of.
+        may_alias: whether its outputs are views isn't said by its schema.
         extra_dims: dimensions that a `dim` counts beyond those of the first tensor.
         blind: it sees no more of its operands than values and layout key.
         follows: so does it, and its output may be a view of its first operand.
@@ -55,6 +56,7 @@ class Signature:
     effect: bool = True
     writes: tuple[int, ...] = ()
     aliases: tuple[int, ...] = ()
+    may_alias: bool = False
     extra_dims: int = 0
     blind: bool = False
     follows: bool = False
@@ -165,7 +167,8 @@ def _of_overload(target: OpOverload) -> Signature:
             (writes if argument.alias_info.is_write else aliases).append(i)
             if argument.alias_info.is_write:
                 aliases.append(i)
-    if not aliases and name in MAY_ALIAS:
+    may_alias = not aliases and name in MAY_ALIAS
+    if may_alias:
         aliases = [0]
     random = torch.Tag.nondeterministic_seeded in target.tags or name in RANDOM
     effect = (
@@ -182,7 +185,8 @@ def _of_overload(target: OpOverload) -> Signature:
         effect=effect,
         writes=tuple(writes),
         aliases=tuple(aliases),
-        extra_dims=1 if name in ("unsqueeze", "stack") else 0,
+        may_alias=may_alias,
+        extra_dims=1 if name in ("unsqueeze", "stack", "diag_embed") else 0,
         blind=is_layout_blind(target),
         follows=is_layout_following(target),
     )
@@ -191,7 +195,7 @@ def _of_overload(target: OpOverload) -> Signature:
 def _kind(name: str, kind: str, known: bool) -> str:
     if kind in ("float", "Optional[float]"):
         return "float"
-    if known and name in ("dim", "dims"):
+    if known and name in ("dim", "dims", "dim0", "dim1", "dim2"):
         if kind in ("int", "Optional[int]"):
             return "dim"
         if kind in ("List[int]", "Optional[List[int]]"):

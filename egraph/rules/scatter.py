@@ -89,7 +89,7 @@ def scatter_rules(
         "scatter-select-before",
         "select(y, d, i) = select(x, d, i) where y = scatter(x, s, d, a, b), i < a",
         "algebra",
-        rewrite(select(y, d, i)).to(select(x, d, i), i < a, alike(y, x)),
+        rewrite(select(y, d, i)).to(select(x, d, i), i >= 0, i < a, alike(y, x)),
     )
     # select(scatter(x, s, d, a, b), d, i) = select(x, d, i)             after the window
     yield (
@@ -143,7 +143,7 @@ def scatter_rules(
         "selected-before",
         "an element of scatter(x, s, d, a, b) before a is named against x",
         "chain",
-        rule(selected(y, d, i), alike(y, x), i < a).then(selected(x, d, i)),
+        rule(selected(y, d, i), alike(y, x), i >= 0, i < a).then(selected(x, d, i)),
     )
     yield (
         "selected-after",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -411,8 +412,7 @@ def test_it_recovers_when_its_files_are_gone() -> None:
     # A cleaner of temporary folders may come by in a process that lives for weeks.
     facts, wanted = qkv()
     expected = run(facts, wanted)
-    prepared = engine._current()._prepared[ALL]
-    prepared.close()
+    shutil.rmtree(engine._current()._prepared[ALL].directory)
     with pytest.raises(EngineError, match="FileNotFoundError"):
         run(facts, wanted)
     assert run(facts, wanted) == expected

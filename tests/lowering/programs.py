@@ -139,6 +139,10 @@ class Writer(Builder):
             return node
         return self.call(target, *node.args, **node.kwargs)
 
+    def is_partly_filled(self, node: fx.Node) -> bool:
+        """Whether a node holds memory that nobody wrote."""
+        return any(each.target is aten.empty.memory_format for each in node.all_input_nodes)
+
     def pick_dim(self, x: fx.Node) -> int:
         return self.take(x.meta["val"].dim())
 
@@ -623,7 +627,11 @@ def convolution(w: Writer) -> None:
 
 def again(w: Writer) -> None:
     """A node once more, its arguments by keyword."""
-    found = [n for n in w.graph.nodes if n.op == "call_function" and signature(n.target).merge]
+    found = [
+        n
+        for n in w.graph.nodes
+        if n.op == "call_function" and signature(n.target).merge and not w.is_partly_filled(n)
+    ]
     node = found[-1 - w.take(len(found))]
     if node.target is operator.getitem:
         w.keep(w.again(node, True))

@@ -15,9 +15,12 @@ LISTED = dict(line.split(" ", 1) for line in FILE.read_text().splitlines())
 CATEGORIES = {"blind", "blind if unit_last", "following", "following if row_major"}
 
 
-def overload(name: str) -> OpOverload:
+MADE_UNDER_THIS_TORCH = torch.__version__.split("+")[0] == "2.13.0"
+
+
+def overload(name: str) -> OpOverload | None:
     namespace, packet, overload_name = name.split(".")
-    return getattr(getattr(getattr(torch.ops, namespace), packet), overload_name)
+    return getattr(getattr(getattr(torch.ops, namespace), packet, None), overload_name, None)
 
 
 def test_the_list_is_sorted_and_unique() -> None:
@@ -29,6 +32,8 @@ def test_the_list_is_sorted_and_unique() -> None:
 @pytest.mark.parametrize("name", LISTED)
 def test_every_listed_name_is_an_overload(name: str) -> None:
     op = overload(name)
+    if op is None and not MADE_UNDER_THIS_TORCH:
+        pytest.skip("an overload that this torch does not have")
     assert isinstance(op, OpOverload)
     assert str(op) == name
     assert not op._schema.is_mutable
@@ -153,6 +158,6 @@ def test_a_sample_of_the_list_comes_out_again() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(torch.__version__.split("+")[0] != "2.13.0", reason="made under torch 2.13.0")
+@pytest.mark.skipif(not MADE_UNDER_THIS_TORCH, reason="the list is made under torch 2.13.0")
 def test_the_list_is_what_its_maker_makes() -> None:
     assert lines(verdicts(recorded_calls())) == FILE.read_text().splitlines()

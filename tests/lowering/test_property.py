@@ -259,7 +259,10 @@ def campaign(
 
 def _kind(error: Exception, program: Program) -> str:
     """What distinguishes a failure from others: its message, and what the program has in it."""
-    message = re.sub(r"[0-9]+", "#", str(error).split("\n", 1)[0])[:120]
+    first, *rest = str(error).split("\n")
+    message = re.sub(r"[0-9]+", "#", first)[:120]
+    rules = [line.split()[0] for line in rest if " -> " in line and line[2:3].strip()]
+    message += "".join(f", {rule}" for rule in rules if rule != "rewrites")
     nodes = list(build(program).graph.nodes)
     vals = tree_leaves([node.meta.get("val") for node in nodes])
     features = {
