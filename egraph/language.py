@@ -127,7 +127,7 @@ alike_window = relation("alike_window", Tensor, Tensor, i64, i64)
 # What is asked of the graph: the intervals that it names, which tilings are made of.
 
 written = relation("written", Tensor, i64, i64, i64)
-"""written(x, d, a, b): a node that is still wanted takes slice(x, d, a, b) of x itself."""
+"""written(x, d, a, b): a node that is still wanted takes slice(x, d, a, b) of x itself; a != b."""
 
 selected = relation("selected", Tensor, i64, i64)
 """selected(x, d, i): a node that is still wanted takes select(x, d, i) of x itself."""

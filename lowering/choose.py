@@ -433,7 +433,7 @@ def named(found: Choices, solution: Solution, eclasses: EClasses) -> Wanted | No
     selected: set[tuple[int, ...]] = set()
     for each in solution.chosen.values():
         make, *params = each.label
-        if make == Make.SLICE:
+        if make == Make.SLICE and params[1] != params[2]:
             written.add((found.eclass[each.children[0]], *params))
         elif make == Make.SELECT:
             selected.add((found.eclass[each.children[0]], *params))

@@ -71,3 +71,7 @@ class Plan:
     edits: list[Create | Move | Rewire | Revalue] = field(default_factory=list)
     erased: list[Node] = field(default_factory=list)
     made: dict[int, AnyNode] = field(default_factory=dict)
+
+    def is_rewrite(self) -> bool:
+        """Whether more than vals are to change."""
+        return bool(self.erased) or not all(isinstance(edit, Revalue) for edit in self.edits)

@@ -26,10 +26,6 @@ class Journal:
         self._names = graph._graph_namespace
         self._counts: dict[str, int] | None = None
 
-    def __len__(self) -> int:
-        """Number of edits."""
-        return len(self._undo)
-
     def create(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], before: Node
     ) -> Node:

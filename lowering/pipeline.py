@@ -107,11 +107,11 @@ class _Run:
             rewritten = rewrites(reading, found, solution, edits)
             made = write(edits, self.journal)
         return Report(
-            changed=len(self.journal) > 0,
+            changed=edits.is_rewrite(),
             stopped=saturation.stopped,
             reason=_reason(saturation, options),
             before=before,
-            after=_count(self.graph) if len(self.journal) else before,
+            after=_count(self.graph) if edits.is_rewrite() else before,
             rewrites=rewritten(made),
             matches=saturation.matches,
             enodes=saturation.enodes,

@@ -283,7 +283,7 @@ class _Reader:
                 part = self.pattern(argument, operands)
                 known = known and part is not None
                 parts.append(part)
-            return (*parts, *self.defaults(sig, len(parts))) if known else None
+            return (*parts, *self.defaults(node, sig, len(parts))) if known else None
         for parameter, argument in zip(sig.parameters, bind(node, sig.parameters), strict=True):
             if parameter.kind != "plain":
                 argument = normal(argument, parameter.kind, node, sig)
@@ -292,15 +292,14 @@ class _Reader:
             parts.append(part)
         return tuple(parts) if known else None
 
-    def defaults(self, sig: Signature, given: int) -> tuple[Hashable, ...]:
+    def defaults(self, node: Node, sig: Signature, given: int) -> tuple[Hashable, ...]:
         """The pattern of the arguments that are left at their defaults."""
         found = self.tails.get((sig, given))
         if found is None:
-            rest = [
-                [p.default] if p.kind == "list" and type(p.default) is int else p.default
-                for p in sig.parameters[given:]
-            ]
-            found = self.tails[sig, given] = tuple([self.pattern(each, []) for each in rest])
+            rest = sig.parameters[given:]
+            found = tuple([self.pattern(normal(p.default, p.kind, node, sig), []) for p in rest])
+            if not any(p.kind in ("dim", "dims") for p in rest):
+                self.tails[sig, given] = found
         return found
 
     def pattern(self, argument: Any, operands: list[int]) -> Hashable:

@@ -98,6 +98,9 @@ class Report:
             "fallback": self.fallback,
         }
 
+    def __repr__(self) -> str:
+        return self.headline()
+
     def __str__(self) -> str:
         lines = [self.headline()]
         lines += [f"  {label}: {text}" for label, text in self._remarks()]

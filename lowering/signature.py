@@ -42,7 +42,7 @@ class Signature:
         effect: it stays, in its place, even if nobody uses it.
         writes: parameters whose tensors it writes; -1 for all of them.
         aliases: parameters that its outputs are, or may be, views of.
-        may_alias: whether its outputs are views isn't said by its schema.
+        may_alias: whether its output is a view depends on the strides of its operand.
         extra_dims: dimensions that a `dim` counts beyond those of the first tensor.
         blind: it sees no more of its operands than values and layout key.
         follows: so does it, and its output may be a view of its first operand.
@@ -64,7 +64,8 @@ class Signature:
     user_function: bool = False
 
 
-# Composite operators whose schema doesn't say that they may return a view.
+# Operators that return a view or a copy, as the strides of their operand have it; some of their
+# schemas say view, some don't.
 MAY_ALIAS = frozenset(
     """reshape reshape_as view_as contiguous flatten ravel to type_as expand_as broadcast_to float
     double half int long chunk tensor_split narrow movedim moveaxis swapaxes swapdims squeeze
@@ -167,7 +168,7 @@ def _of_overload(target: OpOverload) -> Signature:
             (writes if argument.alias_info.is_write else aliases).append(i)
             if argument.alias_info.is_write:
                 aliases.append(i)
-    may_alias = not aliases and name in MAY_ALIAS
+    may_alias = name in MAY_ALIAS and not writes
     if may_alias:
         aliases = [0]
     random = torch.Tag.nondeterministic_seeded in target.tags or name in RANDOM
@@ -235,6 +236,8 @@ def bind(node: Node, parameters: tuple[Parameter, ...]) -> list[Any]:
 
 def normal(argument: Any, kind: str, node: Node, sig: Signature) -> Any:
     """An argument in its normal form: floats as floats, lists as lists, dims from the front."""
+    if kind == "plain":
+        return argument
     if kind == "float":
         return float(argument) if type(argument) is int else argument
     if kind == "list":

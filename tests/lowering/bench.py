@@ -347,8 +347,9 @@ def show(cells: tuple[str, ...]) -> None:
 
 def bench(sizes: tuple[int, ...]) -> None:
     """Print a row for each form and size, then how the time grows from one size to the next."""
-    print(f"torch {torch.__version__}; times in ms, the least of several; cpu: of all threads;")
-    print("ratio: saturate / fx_graph_cse")
+    print(
+        f"torch {torch.__version__}; ms, least of several; cpu: all threads; ratio: / fx_graph_cse"
+    )
     show(COLUMNS)
     for form in FORMS.values():
         saturate(layered(form, SIZES[0]))

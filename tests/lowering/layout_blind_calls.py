@@ -194,6 +194,8 @@ def handwritten_calls() -> Iterator[tuple[OpOverload, Call]]:
         yield call(aten.slice_scatter.default, x, x[:, 1:], 1, 1)
         yield call(aten.constant_pad_nd.default, x, [1, -1])
         yield call(aten._fused_rms_norm.default, x, [last], torch.randn(last), 1e-5)
+        yield call(aten.index_fill.int_Scalar, x, 1, index, 2.0)
+        yield call(aten.index_fill.int_Tensor, x, 1, index, torch.tensor(2.0))
         yield call(aten.index.Tensor, x, [None, index])
         yield call(aten._unsafe_index.Tensor, x, [None, index])
         yield call(aten._unsafe_index.Tensor, x, [index, index])

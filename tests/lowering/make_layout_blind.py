@@ -27,6 +27,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -164,25 +165,41 @@ def outcomes(op: OpOverload, call: Call, operands: list[Tensor]) -> Outcomes:
             return Outcome(type(error).__name__, [])
         return Outcome(None, [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)])
 
-    return Outcomes(
-        operands,
-        run(operands, "cpu"),
-        run(fakes(operands, "cpu"), "cpu"),
-        run(fakes(operands, "cuda"), "cuda"),
-    )
+    fake_cpu = run(fakes(operands, "cpu"), "cpu")
+    if torch.Tag.pointwise in op.tags:  # the fakes of these do not ask for the device
+        return Outcomes(operands, run(operands, "cpu"), fake_cpu, fake_cpu)
+    fake_cuda = run(fakes(operands, "cuda"), "cuda")
+    return Outcomes(operands, run(operands, "cpu"), fake_cpu, fake_cuda)
+
+
+def fakes(tensors: list[Tensor], device: str) -> list[Tensor]:
+    return [
+        fake(
+            t.untyped_storage().nbytes() // t.element_size(),
+            tuple(t.shape),
+            t.stride(),
+            t.storage_offset(),
+            t.dtype,
+            device,
+        )
+        for t in tensors
+    ]
 
 
 _fake_mode = FakeTensorMode()
 
 
-def fakes(tensors: list[Tensor], device: str) -> list[Tensor]:
+@cache
+def fake(
+    capacity: int,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    dtype: torch.dtype,
+    device: str,
+) -> Tensor:
     with _fake_mode:
-        return [
-            torch.empty(
-                t.untyped_storage().nbytes() // t.element_size(), dtype=t.dtype, device=device
-            ).as_strided(t.shape, t.stride(), t.storage_offset())
-            for t in tensors
-        ]
+        return torch.empty(capacity, dtype=dtype, device=device).as_strided(sizes, strides, offset)
 
 
 def difference(base: Outcomes, other: Outcomes, view: bool) -> str | None:

@@ -118,7 +118,7 @@ def double(x: torch.Tensor) -> torch.Tensor:
         aten.rand_like.default,
         aten.bernoulli.p,
         aten.empty_like.default,
-        prims.inductor_random.default,
+        prims.normal.default,
         torch.ops.fxsat_test.double.default,
         torch.ops.higher_order.cond,
         aten.mm,

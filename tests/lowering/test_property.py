@@ -30,7 +30,7 @@ from lowering.aten import LISTS
 from lowering.options import FAMILIES
 from lowering.signature import signature
 from tests.lowering.programs import NOT_RESPELLED, Program, build, inputs_of, programs
-from tests.lowering.support import check, code_of, copy_of, run
+from tests.lowering.support import check, copy_of, run
 
 aten = torch.ops.aten
 
@@ -38,7 +38,11 @@ OPTIONS = (
     Options(),
     Options(prefer="slices"),
     Options(emit="positive_dims"),
-    *(Options(chosen) for count in range(len(FAMILIES)) for chosen in combinations(FAMILIES, count)),
+    *(
+        Options(chosen)
+        for count in range(len(FAMILIES))
+        for chosen in combinations(FAMILIES, count)
+    ),
 )
 OPTION = st.just(Options()) | st.sampled_from(OPTIONS)
 
@@ -141,7 +145,7 @@ class _DenseKernels(fx.Interpreter):
 _KERNELS = ("aten::mm", "aten::sum", "aten::amax", "aten::convolution")
 
 
-def _is_kernel(target: OpOverload) -> bool:  # type: ignore[type-arg]
+def _is_kernel(target: OpOverload) -> bool:
     is_pointwise = torch.Tag.pointwise in target.tags and not target._schema.is_mutable
     return is_pointwise or target._schema.name in _KERNELS
 
