@@ -90,6 +90,13 @@ class Solution(NamedTuple):
     cost: int
     inexact: int
 
+    def resolve(self, choice: int, same: int) -> int:
+        """The choice that makes what a choice is, through alternatives labelled `same`."""
+        chosen = self.chosen
+        while chosen[choice].label[0] == same:
+            choice = chosen[choice].children[0]
+        return choice
+
 
 class Infeasible(ValueError):
     """A needed choice has no alternative, or only ones that close a cycle."""

@@ -46,7 +46,7 @@ class _Text:
         self.nodes = nodes
         self.number: dict[Node, int] = {}
         self.bounds = Bounds()
-        self.epochs = analyse(nodes, [signature_of(node) for node in nodes]).epochs
+        self.epochs = analyse(nodes, [signature_of(node) for node in nodes], set(nodes)).epochs
 
     def lines(self) -> Iterator[str]:
         for node in self.nodes:

@@ -96,6 +96,7 @@ class _Chooser:
         self.cuts: list[Cuts] = []
         self.plains: dict[int, int] = {}
         self.anchors: dict[tuple[int, int], int] = {}
+        self.places: dict[Hashable, int] = {}
         self.variants: dict[int, list[int]] = {}
         self.groups: dict[tuple[int, int], int] = {}
         self.waiting: list[tuple[int, int, int, dict[int, int]]] = []
@@ -112,7 +113,9 @@ class _Chooser:
             if number < 0:
                 self.problem.choices[choice] = self.plain_alternatives(self.eclass[choice])
             else:
-                self.problem.choices[choice] = self.anchored_alternatives(number, copy, sources)
+                self.problem.choices[choice] = self.anchored_alternatives(
+                    choice, number, copy, sources
+                )
         for eclass, variants in self.variants.items():
             plain = self.plains.get(eclass)
             if plain is not None:
@@ -169,11 +172,25 @@ class _Chooser:
             at = term.sources[0] if term is not None and term.op == "slice" else None
         if copy == 0 and self.is_lone(eclass, sources):
             return self.plain(eclass)
+        if sources and self.storage(number) != number:
+            # Views of one class, storage and geometry are one, however they came about.
+            place = (eclass, self.anchors[self.storage(number), copy], *self.geometry(number))
+            if place in self.places:
+                return self.places[place]
+            self.places[place] = len(self.eclass)
         choice = self.new(eclass, plain=False)
         self.waiting.append((choice, number, copy, sources))
         if copy == 0:
             self.variants.setdefault(eclass, []).append(choice)
         return choice
+
+    def geometry(self, number: int) -> tuple[Hashable, ...]:
+        """The exact strides and storage offset of a value."""
+        val = self.val(number)
+        if not isinstance(val, torch.Tensor):
+            return (number,)
+        code = self.reading.bounds.code
+        return (tuple(map(code, val.stride())), code(val.storage_offset()))
 
     def is_lone(self, eclass: int, sources: dict[int, int]) -> bool:
         """Whether everything in a class has one layout and storage, given those of its sources."""
@@ -231,7 +248,7 @@ class _Chooser:
         return found
 
     def anchored_alternatives(
-        self, number: int, copy: int, sources: dict[int, int]
+        self, choice: int, number: int, copy: int, sources: dict[int, int]
     ) -> list[Alternative]:
         if not self.is_view(number):
             operands = self.demand(self.values[number])
@@ -243,7 +260,7 @@ class _Chooser:
             self.view(enode, pieces, sources[source])
             for enode in self.enodes[self.class_of[number]]
             for pieces, source in self.cuts_of(enode)
-            if source in sources
+            if source in sources and sources[source] != choice
         ]
 
     def node(self, number: int, copy: int, operands: tuple[int, ...]) -> Alternative:
@@ -347,7 +364,7 @@ class _Chooser:
     def demand_of_outputs(self, value: Value) -> tuple[int, ...]:
         """Anchored choices: outputs alias each other, and the inputs, exactly as they did.
 
-        Outputs on two storages stay on two, even where the e-graph finds that they are equal.
+        Outputs on two storages stay on two, even where equal nodes made them one value.
         """
         nodes: list[Node] = []
         map_arg(value.nodes[0].args, nodes.append)
@@ -359,7 +376,7 @@ class _Chooser:
                 base = source
             copy = 0
             if base.op == "call_function":
-                seen = storages.setdefault(self.class_of[self.storage(operand)], {})
+                seen = storages.setdefault(self.storage(operand), {})
                 copy = seen.setdefault(base, len(seen))
             found.append(self.anchored(operand, copy))
         return tuple(found)

@@ -34,23 +34,45 @@ class Kept(NamedTuple):
 def keep(reading: Reading, code: dict[int, int], choices: Choices, solution: Solution) -> Kept:
     """Find a node of the graph for each item that has one: the first that calls the same."""
     keeper = _Keeper(reading, code, choices)
+    views: list[int] = []
     for choice, each in solution.chosen.items():
         if each.group != NO_GROUP:
             keeper.out.pieces.setdefault(each.group, {})[each.label[1]] = choice
+        elif each.label[0] == Make.NODE:
+            keeper.give(choice, keeper.nodes(each))
         elif each.label[0] != Make.SAME:
-            keeper.give(choice, keeper.candidates(choice, each))
+            views.append(choice)
+    sources = [(choice, solution.chosen[choice].children[0]) for choice in views]
+    sources += [(~group, choices.cuts[group].source) for group in keeper.out.pieces]
     lists = keeper.lists() if keeper.out.pieces else {}
+    # First the nodes that cut what they are to cut, then those that cut something equal.
+    for exact in (True, False):
+        for item, source in sources:
+            if item in keeper.out.node_of:
+                continue
+            at = solution.resolve(source, Make.SAME)
+            for node in (
+                keeper.cuts(item, solution.chosen[item])
+                if item >= 0
+                else lists.get((choices.eclass[source], *choices.cuts[~item][:2]), ())
+            ):
+                fits = not exact or keeper.out.item_of.get(_source(node), None) == at
+                if fits and keeper.give(item, (node,)) is not None:
+                    break
     for group, pieces in keeper.out.pieces.items():
-        cuts = choices.cuts[group]
-        source = choices.eclass[cuts.source]
-        node = keeper.give(~group, lists.get((source, cuts.op, cuts.params), ()))
-        if node is not None:
-            for user in node.users:
-                if user.target is operator.getitem and type(user.args[1]) is int:
-                    piece = pieces[user.args[1] % len(pieces)]
-                    if piece not in keeper.out.node_of:
-                        keeper.give(piece, (user,))
+        for user in keeper.out.node_of[~group].users if ~group in keeper.out.node_of else ():
+            if user.target is operator.getitem and type(user.args[1]) is int:
+                piece = pieces[user.args[1] % len(pieces)]
+                if piece not in keeper.out.node_of:
+                    keeper.give(piece, (user,))
     return keeper.out
+
+
+def _source(node: Node) -> Node:
+    """What a node cuts."""
+    first = node.args[0] if node.args else node.kwargs["self"]
+    assert isinstance(first, Node)
+    return first
 
 
 class _Keeper:
@@ -69,14 +91,17 @@ class _Keeper:
                 return node
         return None
 
-    def candidates(self, choice: int, each: Alternative) -> Iterator[Node]:
+    def nodes(self, each: Alternative) -> Iterator[Node]:
+        """The nodes of a value, the one that the copy is called for first."""
+        _, number, copy = each.label
+        nodes = self.reading.values[number].nodes
+        yield from nodes[copy:]
+        yield from nodes[:copy]
+
+    def cuts(self, choice: int, each: Alternative) -> Iterator[Node]:
+        """The slices, or selects, that cut the same out of something equal."""
         values = self.reading.values
         make, *params = each.label
-        if make == Make.NODE:
-            nodes = values[params[0]].nodes
-            yield from nodes[params[1] :]
-            yield from nodes[: params[1]]
-            return
         op, target = (
             ("slice", aten.slice.Tensor) if make == Make.SLICE else ("select", aten.select.int)
         )

@@ -6,17 +6,35 @@ equal if their operands turned out to be equal; otherwise its value is a name an
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import torch
 
 from egraph.facts import Facts, Row, Wanted
-from lowering.layout import MetaKey, layout_key, tensor_layout_key
+from lowering.layout import LayoutKey, Size, layout_key, ones_settled, tensor_layout_key
 from lowering.read import Reading, Term, Value
 
 LAYOUT_RANKS = (4, 5)
 """Ranks at which a memory format is read off all strides, those of size 1 included."""
+
+
+class Meta(NamedTuple):
+    """What the members of an e-class agree in, apart from their values.
+
+    Attributes:
+        shape: sizes, symbolic ones by code.
+        dtype: the dtype.
+        device: the device.
+        layout: the layout key.
+        strides: the exact strides, if those of dimensions of size one may be of consequence.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    layout: LayoutKey
+    strides: tuple[int, ...] | None
 
 
 class Loaded(NamedTuple):
@@ -44,7 +62,7 @@ class _Loader:
         self.values = reading.values
         self.facts = Facts()
         self.code: dict[int, int] = {}
-        self.metas: dict[MetaKey, int] = {}
+        self.metas: dict[Meta, int] = {}
         self.lists: dict[tuple[int, ...], int] = {(): 0}
         self.keys: dict[Hashable, int] = {}
 
@@ -104,30 +122,57 @@ class _Loader:
 
     def meta(self, value: int) -> None:
         """Load the meta of a value, if it is known."""
-        key = tensor_layout_key(self.val(value))
+        val = self.val(value)
+        key = self.key(val, val.size(), val.stride())
         if key is not None:
             self.facts.meta.append((value, self.metas.setdefault(key, len(self.metas))))
+
+    def key(self, val: torch.Tensor, sizes: Sequence[Size], strides: Sequence[Size]) -> Meta | None:
+        """The meta of a tensor like `val` with other sizes and strides."""
+        known = tensor_layout_key(val)
+        if known is None:
+            return None
+        layout = layout_key(sizes, strides, conj=known.layout.conj, neg=known.layout.neg)
+        if layout is None:
+            return None
+        code = self.reading.bounds.code
+        shape = tuple(map(code, sizes))
+        exact = None if ones_settled(sizes, strides) else tuple(map(code, strides))
+        return Meta(shape, known.dtype, known.device, layout, exact)
 
     def scatter(self, y: int, x: int, s: int, d: int, a: int, b: int) -> None:
         """Load what slices of scatter `y` have in common with its source and with its base."""
         vals = [self.val(each) for each in (y, x, s)]
-        keys = [tensor_layout_key(val) for val in vals]
-        if keys[0] is None:
+        own, base, source = (self.key(val, val.size(), val.stride()) for val in vals)
+        if own is None:
             return
-        sliced_alike = vals[0].dim() not in LAYOUT_RANKS
-        strides = [val.stride() for val in vals]
-        if keys[0] == keys[1] and (sliced_alike or strides[0] == strides[1]):
+        if own == base and self.sliced_alike(vals[0], vals[1]):
             self.facts.alike.append((y, x))
-        conj, neg = keys[0].layout.conj, keys[0].layout.neg
-        layout = layout_key(vals[2].shape, strides[0], conj=conj, neg=neg)
-        if keys[2] is None or layout is None:
+        window = self.key(vals[0], vals[2].size(), vals[0].stride())
+        if source is None or window is None:
             return
-        window = keys[0]._replace(shape=keys[2].shape, layout=layout)
         meta = self.metas.setdefault(window, len(self.metas))
         self.facts.window.append((y, d, a, b, meta))
         self.meta(s)
-        if window == keys[2] and (sliced_alike or strides[0] == strides[2]):
+        if window == source and self.sliced_alike(vals[0], vals[2]):
             self.facts.alike_window.append((y, s, d, a))
+
+    def sliced_alike(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """Whether equal metas mean that equal slices have equal metas too.
+
+        They do with equal strides. Else a slice of one element may unsettle the strides of other
+        dimensions of one, and the memory format at ranks 4 and 5.
+        """
+        code = self.reading.bounds.code
+        if all(code(a) == code(b) for a, b in zip(one.stride(), other.stride(), strict=True)):
+            return True
+        key = layout_key(other.size(), other.stride())
+        return (
+            one.dim() not in LAYOUT_RANKS
+            and all(type(size) is not int or size > 1 for size in other.size())
+            and key is not None
+            and key.row_major
+        )
 
     def operands(self, values: tuple[int, ...]) -> int:
         """The number of an operand list; its tails are lists too."""

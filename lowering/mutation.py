@@ -6,6 +6,7 @@ in use when its storage is written is not a value at all: it changes under its r
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,12 +88,13 @@ class Mutation:
         return bool(self.roots)
 
 
-def analyse(nodes: list[Node], signatures: list[Signature]) -> Mutation:
+def analyse(nodes: list[Node], signatures: list[Signature], live: Set[Node]) -> Mutation:
     """Find the writes of a graph and what they forbid.
 
     Args:
         nodes: the nodes, in order.
         signatures: the signature of each.
+        live: the nodes that are wanted; what the others read forbids nothing.
     """
     writers = [
         (position, node, targets)
@@ -125,6 +127,8 @@ def analyse(nodes: list[Node], signatures: list[Signature]) -> Mutation:
     for node in reversed(nodes):
         root = base[node]
         for user in node.users:
+            if user not in live:
+                continue
             at = position_of[user]
             if root in writes and at >= writes[root][0]:
                 found.live.add(node)

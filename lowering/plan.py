@@ -56,6 +56,7 @@ class _Planner:
         self.reading = reading
         self.choices = choices
         self.last_dim = last_dim
+        self.solution = solution
         self.chosen = solution.chosen
         kept = keep(reading, code, choices, solution)
         self.kept = kept.item_of
@@ -131,10 +132,7 @@ class _Planner:
 
     def resolve(self, choice: int) -> int:
         """The choice that makes what a choice is, through anchored ones."""
-        chosen = self.chosen
-        while chosen[choice].label[0] == Make.SAME:
-            choice = chosen[choice].children[0]
-        return choice
+        return self.solution.resolve(choice, Make.SAME)
 
     def now(self, choice: int) -> AnyNode:
         """The node that stands for a choice."""

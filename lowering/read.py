@@ -143,8 +143,8 @@ class _Reader:
         out = self.out
         signatures = [signature_of(node) for node in out.nodes]
         _check(out.nodes, signatures)
-        out.mutation = analyse(out.nodes, signatures)
         live = _live(out.nodes, signatures)
+        out.mutation = analyse(out.nodes, signatures, live)
         for node, sig in zip(out.nodes, signatures, strict=True):
             if node not in live:
                 out.dead.append(node)

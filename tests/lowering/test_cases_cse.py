@@ -383,9 +383,7 @@ def test_random_values_stay_two_and_in_order(name, captured):
 
     x = torch.randn(16)
     with torch._inductor.config.patch(fallback_random=False):
-        module = (
-            capture(function, x)[0] if captured else make_fx(function, tracing_mode="fake")(x)
-        )
+        module = capture(function, x)[0] if captured else make_fx(function, tracing_mode="fake")(x)
     before = targets(module)
     check(module, [x])
     random = [name for name in before if "rand" in name or name.startswith(f"aten.{name}")]
@@ -582,7 +580,9 @@ WRITES: dict[str, Write] = {
         b.call(operator.getitem, b.call(aten.split_with_sizes.default, x, [2, 4], 1), 1),
         3,
     ),
-    "through_a_reshape": lambda b, x: b.call(aten.add_.Tensor, b.call(aten.view.default, x, [24]), 1),
+    "through_a_reshape": lambda b, x: b.call(
+        aten.add_.Tensor, b.call(aten.view.default, x, [24]), 1
+    ),
     "out": lambda b, x: b.call(aten.add.out, x, x, out=x),
     "index_put_": lambda b, x: b.call(
         aten.index_put_.default,

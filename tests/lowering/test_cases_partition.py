@@ -89,7 +89,13 @@ def sliced(b: Builder, x: fx.Node, sizes: Sequence[int], d: int) -> Pieces:
 def sliced_to_the_end(b: Builder, x: fx.Node, sizes: Sequence[int], d: int) -> Pieces:
     cuts = cuts_of(sizes)
     return [
-        b.call(aten.slice.Tensor, x, d % x.meta["val"].dim() - x.meta["val"].dim(), a, END if e == cuts[-1] else e)
+        b.call(
+            aten.slice.Tensor,
+            x,
+            d % x.meta["val"].dim() - x.meta["val"].dim(),
+            a,
+            END if e == cuts[-1] else e,
+        )
         for a, e in pairwise(cuts)
     ]
 
@@ -241,7 +247,9 @@ def test_equal_pieces_in_every_spelling_are_one_split(spelling, shape, d, sizes)
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn], ids=str
+    "dtype",
+    [torch.bfloat16, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn],
+    ids=str,
 )
 @pytest.mark.parametrize("stride", [(16, 1), (1, 3), (0, 1), (40, 2)], ids=str)
 def test_dtype_and_layout_of_the_source_do_not_matter(dtype, stride):

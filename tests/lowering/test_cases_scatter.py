@@ -109,9 +109,7 @@ def as_slice(b: Builder, y: fx.Node, sizes: Sequence[int], d: int, i: int) -> fx
     return b.call(aten.slice.Tensor, y, d, cuts[i], cuts[i + 1])
 
 
-def as_slice_from_the_end(
-    b: Builder, y: fx.Node, sizes: Sequence[int], d: int, i: int
-) -> fx.Node:
+def as_slice_from_the_end(b: Builder, y: fx.Node, sizes: Sequence[int], d: int, i: int) -> fx.Node:
     cuts = [n - sum(sizes) for n in accumulate(sizes, initial=0)]
     return b.call(aten.slice.Tensor, y, d, cuts[i], cuts[i + 1] or END)
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,9 +172,14 @@ def test_a_thread_that_saturates_while_the_main_thread_is_interrupted(expected: 
     found = graphs()
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(results(found)), daemon=True)
-    with pytest.raises(KeyboardInterrupt), engine.session(("slice", "split", "scatter", "cat")):
-        thread.start()
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with engine.session(("slice", "split", "scatter", "cat")):
+            thread.start()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     thread.join(LIMIT_S)
     assert answers == [expected]
 
@@ -263,14 +267,6 @@ def memory_folders() -> set[str]:
     return {each.name for each in folder.glob("fxsat-*")} if folder.is_dir() else set()
 
 
-def test_a_process_ends_cleanly() -> None:
-    code = """
-        assert all(row[1] == "saturated" for row in results(graphs()))
-        print("done")
-    """
-    assert check_quiet(code) == "done\n"
-
-
 def test_a_process_whose_graphs_came_from_threads_ends_cleanly() -> None:
     code = """
         found = [graphs() for _ in range(3)]
@@ -283,7 +279,9 @@ def test_a_process_whose_graphs_came_from_threads_ends_cleanly() -> None:
 
 def test_a_process_that_ends_while_a_thread_saturates_ends_cleanly() -> None:
     code = """
-        found = [graph_of(qkv) for _ in range(200)]
+        import logging
+        logging.disable()  # what the thread still begins may fail, and says so
+        found = [graph_of(halves) for _ in range(100)]
         started = threading.Event()
 
         def work():
@@ -299,12 +297,14 @@ def test_a_process_that_ends_while_a_thread_saturates_ends_cleanly() -> None:
 
 
 def test_saturating_in_an_exit_handler_does_not_hang() -> None:
+    # Handlers run last registered first: this one runs after the engine's own.
     code = """
         import atexit
         import logging
         logging.disable()
         found = graphs()
-        atexit.register(lambda: print({row[1] for row in results(found)} <= {"saturated", "failed"}))
+        ended = {"saturated", "failed"}
+        atexit.register(lambda: print({row[1] for row in results(found)} <= ended))
         results(graphs())
     """
     assert check_quiet(code) == "True\n"
@@ -313,99 +313,93 @@ def test_saturating_in_an_exit_handler_does_not_hang() -> None:
 # Forks
 
 FORK = """
-    import pickle
-    import signal
+import pickle
+import signal
 
-    def child_says(function):
-        # What the function returns in a forked child, which gets ten seconds.
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                signal.alarm(10)
-                os.write(write, pickle.dumps(function()))
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            answer = pipe.read()
-        assert os.waitpid(pid, 0)[1] == 0, "the child failed or hung"
-        return pickle.loads(answer)
+def child_says(function):
+    # What the function returns in a forked child, which gets twenty seconds.
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.alarm(20)
+            os.write(write, pickle.dumps(function()))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read()
+    assert os.waitpid(pid, 0)[1] == 0, "the child failed or hung"
+    return pickle.loads(answer)
 """
 
 
-@pytest.mark.parametrize("threads", ["1", "4"])
-def test_after_a_fork(threads: str) -> None:
+def check_quiet_fork(code: str, **environment: str) -> str:
+    return check_quiet(FORK + textwrap.dedent(code), **environment)
+
+
+def test_after_a_fork() -> None:
     code = """
-        parent, again, child = results(graphs()), graphs(), graphs()
-        assert child_says(lambda: results(child)) == parent
-        assert results(again) == parent
-        # A child of a child, and a child in a process that hasn't saturated since.
-        found = graphs()
-        assert child_says(lambda: child_says(lambda: results(found))) == parent
+        first, second, third, own = graphs(), graphs(), graphs(), graphs()
+        untouched = child_says(lambda: results(first))
+        parent = results(own)
+        assert untouched == parent
+        assert child_says(lambda: results(first)) == parent
+        assert child_says(lambda: child_says(lambda: results(first))) == parent
+        assert results(second) == parent
+        assert child_says(lambda: in_threads([lambda: results(third)])) == [parent]
         print("done")
     """
-    assert check_quiet(
-        textwrap.dedent(FORK) + textwrap.dedent(code), RAYON_NUM_THREADS=threads
-    ) == ("done\n")
+    assert check_quiet_fork(code, RAYON_NUM_THREADS="4") == "done\n"
 
 
-def test_after_a_fork_of_a_process_that_has_not_saturated() -> None:
+def test_after_a_fork_while_a_thread_is_inside() -> None:
     code = """
-        found, own = graphs(), graphs()
-        assert child_says(lambda: results(found)) == results(own)
-        print("done")
-    """
-    assert check_quiet(textwrap.dedent(FORK) + textwrap.dedent(code)) == "done\n"
-
-
-@pytest.mark.parametrize("place", ["session", "read_in", "run", "_read_back", "paused", "write"])
-def test_after_a_fork_while_a_thread_is_inside(place: str) -> None:
-    code = f"""
-        import contextlib
         from egraph import engine
         from lowering import pipeline
         parent = results(graphs())
-        owner, name = {{
-            "session": (engine.Session, "tile"),
-            "read_in": (engine._Prepared, "read_in"),
-            "run": (engine._Prepared, "run"),
-            "_read_back": (engine, "_read_back"),
-            "paused": (pipeline, "read"),
-            "write": (pipeline, "write"),
-        }}["{place}"]
-        inside, leave = threading.Event(), threading.Event()
-        function = getattr(owner, name)
-
-        def waiting(*args, **kwargs):
-            if os.getpid() == own_pid:
-                inside.set()
-                leave.wait()
-            return function(*args, **kwargs)
-
         own_pid = os.getpid()
-        setattr(owner, name, waiting)
-        answers, one, child = [], graphs(), graphs()
-        thread = threading.Thread(target=lambda: answers.append(results(one)))
-        thread.start()
-        inside.wait()
-        assert child_says(lambda: (results(child), gc.isenabled())) == (parent, True)
-        leave.set()
-        thread.join()
-        assert answers == [parent]
-        assert gc.isenabled()
+
+        def fork_inside(owner, name):
+            inside, leave = threading.Event(), threading.Event()
+            function = getattr(owner, name)
+
+            def waiting(*args, **kwargs):
+                if os.getpid() == own_pid:
+                    inside.set()
+                    leave.wait()
+                return function(*args, **kwargs)
+
+            setattr(owner, name, waiting)
+            answers, one, child = [], graphs(), graphs()
+            thread = threading.Thread(target=lambda: answers.append(results(one)))
+            thread.start()
+            inside.wait()
+            assert child_says(lambda: (results(child), gc.isenabled())) == (parent, True), name
+            leave.set()
+            thread.join()
+            assert answers == [parent]
+            assert gc.isenabled()
+            setattr(owner, name, function)
+
+        fork_inside(engine.Session, "tile")
+        fork_inside(engine._Prepared, "read_in")
+        fork_inside(engine._Prepared, "run")
+        fork_inside(engine, "_read_back")
+        fork_inside(pipeline, "read")
+        fork_inside(pipeline, "write")
         print("done")
     """
-    assert check_quiet(textwrap.dedent(FORK) + textwrap.dedent(code)) == "done\n"
+    assert check_quiet_fork(code) == "done\n"
 
 
 def test_after_forks_at_any_time_while_threads_saturate() -> None:
     code = """
         parent = results(graphs())
         stop = threading.Event()
-        found = [[graph_of(qkv) for _ in range(150)] for _ in range(2)]
+        found = [[graph_of(halves) for _ in range(60)] for _ in range(2)]
 
         def work(own):
             for graph in own:
@@ -414,7 +408,7 @@ def test_after_forks_at_any_time_while_threads_saturate() -> None:
                 saturate(graph)
 
         threads = [threading.Thread(target=work, args=(own,)) for own in found]
-        children = [graphs() for _ in range(8)]
+        children = [graphs() for _ in range(6)]
         for thread in threads:
             thread.start()
         for each in children:
@@ -425,7 +419,7 @@ def test_after_forks_at_any_time_while_threads_saturate() -> None:
         assert results(graphs()) == parent
         print("done")
     """
-    assert check_quiet(textwrap.dedent(FORK) + textwrap.dedent(code)) == "done\n"
+    assert check_quiet_fork(code) == "done\n"
 
 
 def test_workers_of_multiprocessing_leave_nothing_behind() -> None:
@@ -442,7 +436,7 @@ def test_workers_of_multiprocessing_leave_nothing_behind() -> None:
         process = context.Process(target=work, args=(queue,))
         process.start()
         assert queue.get() == parent
-        process.join(10)
+        process.join(20)
         assert process.exitcode == 0
         print("done")
     """
@@ -511,21 +505,3 @@ def test_a_hundred_failures_leave_memory_flat() -> None:
     """
     code = LEAK.format(prepare=prepare, stopped="failed", warm=40, count=100)
     assert float(check_quiet(code)) < 20
-
-
-def test_waiting_for_a_turn_takes_no_processor_time() -> None:
-    found = graph_of(halves)
-    with engine.session(("slice", "split", "scatter", "cat")):
-        answers: list[float] = []
-
-        def wait() -> None:
-            start = time.thread_time()
-            saturate(found)
-            answers.append(time.thread_time() - start)
-
-        thread = threading.Thread(target=wait, daemon=True)
-        thread.start()
-        thread.join(0.5)
-        assert thread.is_alive()
-    thread.join(LIMIT_S)
-    assert answers

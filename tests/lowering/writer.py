@@ -92,7 +92,8 @@ class Writer(Builder):
         target: Any = node.target
         first = node.args[0] if node.args else None
         if target is operator.getitem:
-            assert isinstance(first, fx.Node) and not isinstance(first.target, str)
+            assert isinstance(first, fx.Node)
+            assert not isinstance(first.target, str)
             return self.call(
                 target, self.call(first.target, *first.args, **first.kwargs), node.args[1]
             )
