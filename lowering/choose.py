@@ -151,14 +151,21 @@ class _Chooser:
             number: the value.
             copy: 0, or the number of a storage that must be another than that of copy 0.
         """
-        chain = []
+        chain: list[tuple[int, int]] = []
         at: int | None = number
-        while at is not None and (at, copy) not in self.anchors:
-            chain.append(at)
+        which = copy
+        while at is not None and (at, which) not in self.anchors:
+            chain.append((at, which))
+            which = self.copy_below(at, which)
             at = self.base(at)
         for each in reversed(chain):
-            self.anchors[each, copy] = self.anchor(each, copy)
+            self.anchors[each] = self.anchor(*each)
         return self.anchors[number, copy]
+
+    def copy_below(self, number: int, copy: int) -> int:
+        """The copy that a value's base has to be: the same for a view, any for a fresh tensor."""
+        term = self.values[number].term
+        return 0 if term is not None and term.op == "scatter" else copy
 
     def anchor(self, number: int, copy: int) -> int:
         eclass = self.class_of[number]
@@ -166,11 +173,12 @@ class _Chooser:
             return self.plain(eclass)
         sources: dict[int, int] = {}
         at = self.base(number)
+        below = self.copy_below(number, copy)
         while at is not None:
-            sources.setdefault(self.class_of[at], self.anchors[at, copy])
+            sources.setdefault(self.class_of[at], self.anchors[at, below])
             term = self.values[at].term
             at = term.sources[0] if term is not None and term.op == "slice" else None
-        if copy == 0 and self.is_lone(eclass, sources):
+        if copy == 0 and not self.is_empty(number) and self.is_lone(eclass, sources):
             return self.plain(eclass)
         if sources and self.storage(number) != number:
             # Views of one class, storage and geometry are one, however they came about.
@@ -202,6 +210,11 @@ class _Chooser:
         return all(self.is_view(each) for each in members) and all(
             source in sources for enode in self.enodes[eclass] for _, source in self.cuts_of(enode)
         )
+
+    def is_empty(self, number: int) -> bool:
+        """Whether a value is an empty slice."""
+        term = self.values[number].term
+        return term is not None and term.op == "slice" and term.params[1] == term.params[2]
 
     def is_view(self, number: int) -> bool:
         """Whether a value is a slice or a select."""
@@ -254,8 +267,15 @@ class _Chooser:
             operands = self.demand(self.values[number])
             base = self.base(number)
             if base is not None:
-                operands = (self.anchors[base, copy], *operands[1:])
+                below = self.copy_below(number, copy)
+                operands = (self.anchors[base, below], *operands[1:])
             return [self.node(number, copy, operands)]
+        term = self.values[number].term
+        assert term is not None
+        if self.is_empty(number):
+            # Empty slices are one value, wherever they start; where that is seen, it stays.
+            enode = ENode("slice", (self.class_of[term.sources[0]],), term.params)
+            return [self.view(enode, None, self.anchors[term.sources[0], copy])]
         return [
             self.view(enode, pieces, sources[source])
             for enode in self.enodes[self.class_of[number]]

@@ -272,5 +272,5 @@ def negated(w: Writer, x: fx.Node) -> fx.Node:
     """A value of the same shape and dtype."""
     if x.meta["val"].dtype == torch.bool:
         return w.call(aten.logical_not.default, x)
-    targets = (aten.neg.default, aten.relu.default, aten.abs.default)
+    targets = (aten.neg.default, aten.abs.default, aten.trunc.default)
     return w.call(targets[w.take(len(targets))], x)
