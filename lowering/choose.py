@@ -240,14 +240,14 @@ class _Chooser:
     def plain_alternatives(self, eclass: int) -> list[Alternative]:
         members = self.members.get(eclass, ())
         if len(members) == 1 and (eclass >= len(self.enodes) or not self.enodes[eclass]):
-            return [self.node(members[0], 0, self.demand(self.values[members[0]]))]
+            return [self.node(members[0], 0, self.demand(members[0]))]
         found: list[Alternative] = []
         seen: set[Hashable] = set()
         for number in members:
             if self.is_view(number):
                 continue
             value = self.values[number]
-            operands = self.demand(value)
+            operands = self.demand(number)
             if value.key is not None:
                 if (value.key, operands) in seen:
                     continue
@@ -264,7 +264,7 @@ class _Chooser:
         self, choice: int, number: int, copy: int, sources: dict[int, int]
     ) -> list[Alternative]:
         if not self.is_view(number):
-            operands = self.demand(self.values[number])
+            operands = self.demand(number)
             base = self.base(number)
             if base is not None:
                 below = self.copy_below(number, copy)
@@ -289,7 +289,7 @@ class _Chooser:
         sig = value.signature
         if value.nodes[0].op != "call_function":
             cost = 0
-        elif value.term is None and (sig.follows or sig.free):
+        elif value.term is None and (sig.follows or sig.follows_row_major or sig.free):
             cost = self.costs.view
         else:
             cost = self.costs.kernel
@@ -360,13 +360,13 @@ class _Chooser:
 
     # Demands
 
-    def demand(self, value: Value) -> tuple[int, ...]:
+    def demand(self, number: int) -> tuple[int, ...]:
         """The choice that each operand of a node has to be."""
+        value = self.values[number]
         if value.nodes[0].op == "output":
             return self.demand_of_outputs(value)
-        sig = value.signature
         class_of, stale = self.class_of, self.reading.mutation
-        if value.term is not None or sig.blind or sig.follows or sig.free:
+        if not self.reading.sees_layout(number):
             if not stale:
                 return tuple([self.plain(class_of[operand]) for operand in value.operands])
             also_blind: Iterable[int] = range(len(value.operands))

@@ -225,7 +225,7 @@ class _Loader:
         for number in sorted(twins):
             value = self.values[number]
             key: Hashable = value.key
-            if not (value.signature.blind or value.signature.follows):
+            if self.reading.sees_layout(number):
                 key = (key, tuple([self.exact(n) for n in value.operands if n in joined]))
             self.facts.op.append(
                 (

@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 
 from lowering.aten import LISTS, TERMS, Spelling, inductor_identity, pieces
 from lowering.bounds import Bounds
+from lowering.layout import layout_key
 from lowering.mutation import Mutation, analyse
 from lowering.signature import Signature, bind, name_of, normal, signature, signature_of
 
@@ -93,10 +94,28 @@ class Reading:
     dead: list[Node] = field(default_factory=list)
     bounds: Bounds = field(default_factory=Bounds)
     mutation: Mutation = field(default_factory=Mutation)
+    _row_major: dict[int, bool] = field(default_factory=dict)
 
     def node(self, value: int) -> Node:
         """The node that stands for a value."""
         return self.values[value].nodes[0]
+
+    def sees_layout(self, value: int) -> bool:
+        """Whether a value's node sees more of its operands than values and layout keys."""
+        found = self.values[value]
+        sig = found.signature
+        if found.term is not None or sig.blind or sig.follows or sig.free:
+            return False
+        if not sig.follows_row_major or not found.operands:
+            return True
+        operand = found.operands[0]
+        if operand not in self._row_major:
+            val = self.node(operand).meta.get("val")
+            key = None
+            if isinstance(val, torch.Tensor) and val.layout is torch.strided:
+                key = layout_key(val.size(), val.stride())
+            self._row_major[operand] = key is not None and key.row_major
+        return not self._row_major[operand]
 
 
 GETITEM = signature(operator.getitem)

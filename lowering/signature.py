@@ -46,6 +46,7 @@ class Signature:
         extra_dims: dimensions that a `dim` counts beyond those of the first tensor.
         blind: it sees no more of its operands than values and layout key.
         follows: so does it, and its output may be a view of its first operand.
+        follows_row_major: it follows an operand whose elements lie in the order of their indices.
         free: it computes nothing on a device: a getitem, or arithmetic on sizes.
         user_function: it is what users call, before AOTAutograd makes operators of it.
     """
@@ -60,6 +61,7 @@ class Signature:
     extra_dims: int = 0
     blind: bool = False
     follows: bool = False
+    follows_row_major: bool = False
     free: bool = False
     user_function: bool = False
 
@@ -190,6 +192,7 @@ def _of_overload(target: OpOverload) -> Signature:
         extra_dims=1 if name in ("unsqueeze", "stack", "diag_embed") else 0,
         blind=is_layout_blind(target),
         follows=is_layout_following(target),
+        follows_row_major=is_layout_following(target, row_major=True),
     )
 
 
