@@ -95,6 +95,7 @@ class Reading:
     bounds: Bounds = field(default_factory=Bounds)
     mutation: Mutation = field(default_factory=Mutation)
     _row_major: dict[int, bool] = field(default_factory=dict)
+    _unit_last: bool | None = None
 
     def node(self, value: int) -> Node:
         """The node that stands for a value."""
@@ -106,6 +107,8 @@ class Reading:
         sig = found.signature
         if found.term is not None or sig.blind or sig.follows or sig.free:
             return False
+        if sig.blind_unit_last:
+            return not (self._cut_unit_last() and all(map(self._is_unit_last, found.operands)))
         if not sig.follows_row_major or not found.operands:
             return True
         operand = found.operands[0]
@@ -116,6 +119,23 @@ class Reading:
                 key = layout_key(val.size(), val.stride())
             self._row_major[operand] = key is not None and key.row_major
         return not self._row_major[operand]
+
+    def _cut_unit_last(self) -> bool:
+        """Whether all that the rules may swap has a stride of one in its last dimension."""
+        if self._unit_last is None:
+            cut: dict[int, None] = {}
+            for number, value in enumerate(self.values):
+                if value.term is not None:
+                    cut.update(dict.fromkeys((number, *value.term.sources)))
+            self._unit_last = all(map(self._is_unit_last, cut))
+        return self._unit_last
+
+    def _is_unit_last(self, number: int) -> bool:
+        val = self.node(number).meta.get("val")
+        if not isinstance(val, torch.Tensor):
+            return True
+        strides = val.stride()
+        return not strides or (type(strides[-1]) is int and strides[-1] == 1)
 
 
 GETITEM = signature(operator.getitem)

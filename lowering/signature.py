@@ -45,6 +45,7 @@ class Signature:
         may_alias: whether its output is a view depends on the strides of its operand.
         extra_dims: dimensions that a `dim` counts beyond those of the first tensor.
         blind: it sees no more of its operands than values and layout key.
+        blind_unit_last: it is blind to operands whose last dimensions have a stride of one.
         follows: so does it, and its output may be a view of its first operand.
         follows_row_major: it follows an operand whose elements lie in the order of their indices.
         free: it computes nothing on a device: a getitem, or arithmetic on sizes.
@@ -60,6 +61,7 @@ class Signature:
     may_alias: bool = False
     extra_dims: int = 0
     blind: bool = False
+    blind_unit_last: bool = False
     follows: bool = False
     follows_row_major: bool = False
     free: bool = False
@@ -191,6 +193,7 @@ def _of_overload(target: OpOverload) -> Signature:
         may_alias=may_alias,
         extra_dims=1 if name in ("unsqueeze", "stack", "diag_embed") else 0,
         blind=is_layout_blind(target),
+        blind_unit_last=is_layout_blind(target, unit_last=True),
         follows=is_layout_following(target),
         follows_row_major=is_layout_following(target, row_major=True),
     )

@@ -1,7 +1,7 @@
 """What tests of saturate share: graphs made by hand, and what has to hold for every graph.
 
-`check` is the one to call: it saturates a graph and holds the result against all that is promised of
-it. The other functions are its parts, and ways to make graphs that no tracer makes.
+`check` is the one to call: it saturates a graph and holds the result against all that is promised
+of it. The other functions are its parts, and ways to make graphs that no tracer makes.
 """
 
 from __future__ import annotations
@@ -437,9 +437,9 @@ def check(
     """Saturate a graph in place and hold it against all that is promised of every graph.
 
     It gives what a copy of the graph as it came in gives, on the same inputs: values, dtypes,
-    strides, offsets, who shares whose storage, and what becomes of the inputs. It is well-formed, its
-    vals are right, nothing was guarded, saturating it again changes nothing, and shuffled copies of
-    it become the same graph.
+    strides, offsets, who shares whose storage, and what becomes of the inputs. It is well-formed,
+    its vals are right, nothing was guarded, saturating it again changes nothing, and shuffled
+    copies of it become the same graph.
 
     Args:
         module: the graph.

@@ -338,7 +338,7 @@ def test_every_random_operator_stays_with_or_without_the_tag():
 
 
 def test_random_operators_of_inductor_stay():
-    import torch._inductor.inductor_prims  # noqa: F401
+    import torch._inductor.inductor_prims
 
     names = ("inductor_random", "inductor_randint", "inductor_seed", "inductor_seeds")
     names += ("inductor_lookup_seed",)
