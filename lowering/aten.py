@@ -158,7 +158,8 @@ def pieces(node: Node, bounds: Bounds) -> list[Spelling] | None:
         return [Spelling("select", (x,), (d, i)) for i in range(len(vals))]
     sizes: list[Number] = [piece.size(d) for piece in vals]
     cuts = [bounds.code(at) for at in accumulate(sizes, initial=0)]
-    if cuts[-1] != bounds.code(val.size(d)) or not all(map(bounds.can_write, cuts[:-1])):
+    whole = bounds.code(val.size(d))
+    if cuts[-1] != whole or not all(bounds.can_write(cut, whole) for cut in cuts):
         return None
     return [Spelling("slice", (x,), (d, a, b)) for a, b in pairwise(cuts)]
 

@@ -23,7 +23,13 @@ class Bounds:
     them by expression, which is what the e-graph and the order of terms use.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, writable: bool = True) -> None:
+        """Hold bounds that can be written as arguments, or any that can be told.
+
+        Args:
+            writable: whether a bound has to be one that nodes of the graph hold, or compute.
+        """
+        self._writable = writable
         self._codes: dict[Any, int] = {}
         self._numbers: list[Number] = []
         self._known: dict[tuple[int, int], bool] = {}
@@ -61,15 +67,21 @@ class Bounds:
         """Note that a node of the graph holds a symbolic number."""
         self._held.add(number.node.expr)
 
-    def can_write(self, bound: int) -> bool:
-        """Whether a bound can be an argument: a number, or made by sums and products of nodes."""
-        return bound >= 0 or self._can_write(self.expression(bound))
+    def can_write(self, bound: int, whole: int) -> bool:
+        """Whether a bound can be an argument.
 
-    def _can_write(self, expression: Any) -> bool:
-        if expression in self._held or expression.is_Integer:
+        It can if it is a number, what a node holds, the size `whole` of what is cut, or made of
+        such by sums and products.
+        """
+        if bound >= 0 or bound == whole or not self._writable:
+            return True
+        return self._can_write(self.expression(bound), self.expression(whole))
+
+    def _can_write(self, expression: Any, whole: Any) -> bool:
+        if expression in self._held or expression == whole or expression.is_Integer:
             return True
         return (expression.is_Add or expression.is_Mul) and all(
-            self._can_write(each) for each in expression.args
+            self._can_write(each, whole) for each in expression.args
         )
 
     def at_most(self, a: int, b: int) -> bool:
@@ -102,7 +114,7 @@ class Bounds:
             return None
         if a >= 0 and b >= 0:
             return (a, b) if a <= b else (a, a)
-        if not self.can_write(a) or not (b == whole or self.can_write(b)):
+        if not self.can_write(a, whole) or not self.can_write(b, whole):
             return None
         return (a, b) if self.at_most(a, b) else None
 

@@ -45,7 +45,7 @@ class _Text:
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
         self.number: dict[Node, int] = {}
-        self.bounds = Bounds()
+        self.bounds = Bounds(writable=False)
         self.epochs = analyse(nodes, [signature_of(node) for node in nodes], set(nodes)).epochs
 
     def lines(self) -> Iterator[str]:
@@ -85,7 +85,11 @@ class _Text:
         """The operands in the order in which the line names them, symbolic numbers left out."""
         found: list[Node] = []
         map_arg(self.arguments(node), found.append)
-        return [each for each in found if not _is_symbol(each) or self.stays(each)]
+        return [each for each in found if not _is_symbol(each) or self.is_root(each)]
+
+    def is_root(self, node: Node) -> bool:
+        """Whether a node has a line of its own whoever uses it; inputs have theirs already."""
+        return node.op != "placeholder" and self.stays(node)
 
     def arguments(self, node: Node) -> tuple[Any, ...]:
         if node.op != "call_function":
@@ -122,7 +126,7 @@ class _Text:
 
     def show(self, argument: Any) -> str:
         if isinstance(argument, Node):
-            if _is_symbol(argument) and argument not in self.number:
+            if _is_symbol(argument) and not self.is_root(argument):
                 return f"<{argument.meta['val'].node.expr}>"
             return f"%{self.number[argument]}"
         if isinstance(argument, (list, tuple)):

@@ -106,7 +106,7 @@ class _Chooser:
     def run(self) -> Choices:
         for number, value in enumerate(self.values):
             # Sizes stay for now: bounds of slices refer to them without being their users.
-            if value.root or (value.operands and isinstance(self.val(number), torch.SymInt)):
+            if value.root or isinstance(self.val(number), torch.SymInt):
                 self.problem.roots.append(self.plain(self.class_of[number]))
         while self.waiting:
             choice, number, copy, sources = self.waiting.pop()

@@ -71,15 +71,7 @@ class Sizes:
         number = self.number(ordered)
         if isinstance(number, int):
             return number
-        expression = number.node.expr
-        if (
-            expression not in self.held
-            and expression not in self._made
-            and expression_of(place.size) == expression
-        ):
-            args = (place.source, place.d)
-            return self._make(expression, aten.sym_size.int, args, place.size, place)
-        return self._expression(expression, number, place)
+        return self._expression(number.node.expr, number, place)
 
     def extent(self, a: int, b: int, place: Place) -> int | AnyNode:
         """The size of the piece from a to b."""
@@ -105,17 +97,20 @@ class Sizes:
             return self._made[expression]
         if expression.is_Integer:
             return int(expression)
+        if expression == expression_of(place.size):
+            args = (place.source, place.d)
+            return self._make(expression, aten.sym_size.int, args, place.size, place)
         if not (expression.is_Add or expression.is_Mul):
             raise Unplannable(f"no node holds the bound {expression}")
         first, *rest = sorted(expression.args, key=str)
         last = rest.pop()
         function = operator.add if expression.is_Add else operator.mul
-        args = (
+        made = (
             self._expression(expression.func(first, *rest), like, place),
             self._expression(last, like, place),
         )
         number = like.node.shape_env.create_symintnode(expression, hint=None)
-        return self._make(expression, function, args, number, place)
+        return self._make(expression, function, made, number, place)
 
     def _make(
         self, expression: object, target: Any, args: tuple[Any, ...], val: object, place: Place

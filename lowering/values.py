@@ -55,6 +55,8 @@ def same_place(a: object, b: object) -> bool:
     """Whether two values have one storage, and lie in it in the same way."""
     if a is b:
         return True
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and len(a) == len(b):
+        return all(map(same_place, a, b))
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor)
     return (

@@ -124,8 +124,8 @@ def example_inputs(module: fx.GraphModule, seed: int = 0) -> list[Any]:
 def _example(val: Any, generator: torch.Generator) -> Any:
     if not isinstance(val, Tensor):
         return _hint(val)
-    shape, strides, offset = [_hint(n) for n in val.shape], val.stride(), val.storage_offset()
-    strides, offset = [_hint(n) for n in strides], _hint(offset)
+    shape, strides = [_hint(n) for n in val.shape], [_hint(n) for n in val.stride()]
+    offset = _hint(val.storage_offset())
     reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
     length = offset + (0 if 0 in shape else 1 + sum(reach))
     if val.dtype.is_floating_point or val.dtype.is_complex:
@@ -238,6 +238,7 @@ class _Propagation(fx.Interpreter):
         known = n.op == "get_attr" and isinstance(val, Tensor)
         result = val if known or "unbacked_bindings" in n.meta else super().run_node(n)
         if n.target in _STRIDES_OF_THE_FIRST_OPERAND and isinstance(val, Tensor):
+            assert isinstance(result, Tensor)
             assert val.stride() == result.stride(), n.name
             result = val
         self.found[n] = result

@@ -18,7 +18,18 @@ from lowering import canonical_text, saturate
 from tests.lowering import fxjson
 from tests.lowering.make_data import DATA
 from tests.lowering.models import EXAMPLES, bind
-from tests.lowering.support import BUMP, GEOMETRY, Builder, check, code_of, shuffle, targets
+from tests.lowering.support import (
+    BUMP,
+    GEOMETRY,
+    Builder,
+    Outcome,
+    assert_same_outcome,
+    assert_vals,
+    check,
+    code_of,
+    shuffle,
+    targets,
+)
 
 aten = torch.ops.aten
 ROOT = Path(__file__).parents[2]
@@ -59,6 +70,51 @@ def test_effects_and_reads_around_writes_keep_their_order_when_shuffled():
         bump = order.index("bump__default")
         assert order.index("sin_default") < bump < order.index("geometry_default")
         assert bump < order.index("sin_default_1")
+
+
+def test_outcomes_that_differ_are_told_apart():
+    x = torch.randn(4, 6)
+    y = x + 1
+    same = Outcome((x, y, x[:2]), (x,))
+    assert_same_outcome(same, Outcome((x, y.clone(), x[:2]), (x,)))
+    for other in (
+        Outcome((x, y), (x,)),
+        Outcome((x, y, x[:2].clone()), (x,)),
+        Outcome((x, x, x[:2]), (x,)),
+        Outcome((x, y.double(), x[:2]), (x,)),
+        Outcome((x, y.t().contiguous().t(), x[:2]), (x,)),
+        Outcome((x, y * 1.01, x[:2]), (x,)),
+        Outcome((x, y, x[2:]), (x,)),
+        Outcome((x, y, x[:2]), (x + 1,)),
+        Outcome((x, None, x[:2]), (x,)),
+    ):
+        with pytest.raises(AssertionError):
+            assert_same_outcome(same, other)
+    zero = torch.zeros(1)
+    with pytest.raises(AssertionError, match="sign of zero"):
+        assert_same_outcome(Outcome((zero,), ()), Outcome((-zero,), ()))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda val: val.clone(),
+        lambda val: val[:, :3],
+        lambda val: val.double(),
+        lambda val: val.as_strided(val.shape, (1, 4)),
+        lambda val: val.as_strided(val.shape, val.stride(), 1),
+        lambda val: None,
+    ],
+)
+def test_a_wrong_val_is_found(spoil):
+    b = Builder()
+    part = b.call(aten.slice.Tensor, b.input(4, 6), 1, 2, 6)
+    module = b.output(b.call(aten.sin.default, part))
+    assert_vals(module)
+    with b.mode:
+        part.meta["val"] = spoil(part.meta["val"])
+    with pytest.raises(AssertionError, match="slice_tensor"):
+        assert_vals(module)
 
 
 # Determinism -------------------------------------------------------------------------------------

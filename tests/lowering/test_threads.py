@@ -358,6 +358,22 @@ def test_after_a_fork(tmp_path: Path) -> None:
     assert in_a_process(FORK + textwrap.dedent(code), tmp_path) == "done\n"
 
 
+def test_a_forked_child_ends_cleanly(tmp_path: Path) -> None:
+    # By running exit handlers and tearing modules down, as a worker that is forked early does.
+    code = """
+        parent, found = results(graphs()), graphs()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(10)
+            assert results(found) == parent
+            gc.collect()
+            sys.exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+        print("done")
+    """
+    assert in_a_process(FORK + textwrap.dedent(code), tmp_path) == "done\n"
+
+
 def test_after_a_fork_of_a_process_that_lets_egglog_have_threads(tmp_path: Path) -> None:
     # They aren't there in the child: it may leave the graphs as they were, but not wait for them.
     code = """
