@@ -173,9 +173,11 @@ class _Planner:
         """Make, move or rewire the node of an item whose parts are settled."""
         node = self.made.get(item)
         if isinstance(node, Node):
-            if node is not before and before < node:
+            moves = node is not before and before < node
+            # What the node needs comes first, and has to stand where the node will.
+            self.rewire(item, node, before if moves else node)
+            if moves:
                 self.out.edits.append(Move(node, before))
-            self.rewire(item, node)
             return
         if node is None:
             self.create(item, before)
@@ -300,10 +302,10 @@ class _Planner:
         args, kwargs = map_arg((node.args, dict(node.kwargs)), now)
         return args, kwargs
 
-    def rewire(self, item: int, node: Node) -> None:
+    def rewire(self, item: int, node: Node, before: Node) -> None:
         """Give a node that stays the operands, and where they moved in memory the val, of now."""
         if item < 0:
-            self.rewire_list(~item, node)
+            self.rewire_list(~item, node, before)
             return
         each = self.chosen[item]
         if each.group != NO_GROUP:
@@ -339,13 +341,13 @@ class _Planner:
             found.add(operand)
         return len(found) == len(inputs) and node.op != "output"
 
-    def rewire_list(self, group: int, node: Node) -> None:
+    def rewire_list(self, group: int, node: Node, before: Node) -> None:
         cuts = self.choices.cuts[group]
         source = self.now(cuts.source)
         d = cuts.params[0]
         args: tuple[Any, ...] = (source, self.dim(d, source))
         if cuts.op == "split":
-            args = (source, self.split_sizes(cuts, source, node), args[1])
+            args = (source, self.split_sizes(cuts, source, before), args[1])
         if node.kwargs or _changed(args, node.args):
             self.out.edits.append(Rewire(node, args, {}))
         old = node.meta.get("val")

@@ -32,7 +32,7 @@ class Case:
     Attributes:
         facts: relations by name; `written` and `selected` are what is wanted.
         equal: pairs of values that are one e-class then.
-        pieces: values, each with the cuts of a split of value 0 along 0 and the number of its piece.
+        pieces: values, each with the cuts of a split of value 0 along 0 and the piece's number.
         unbound: values, each with the number of its piece of an unbind of value 0 along 0.
         written: intervals that are named then, x as a value.
         selected: elements that are named then, x as a value.

@@ -26,7 +26,7 @@ from tests.lowering.operations_algebra import (
     stack_of_elements,
 )  # fmt: skip
 from tests.lowering.support import BUMP, GEOMETRY
-from tests.lowering.writer import Inapplicable, Writer, has_dim
+from tests.lowering.writer import Inapplicable, Writer, has_dim, is_static
 
 aten = torch.ops.aten
 
@@ -35,7 +35,7 @@ aten = torch.ops.aten
 
 def reshape(w: Writer) -> None:
     """Another shape, as reshape or, where that works, as view."""
-    x = w.pick(lambda val: val.numel() > 0)
+    x = w.pick(lambda val: is_static(val) and val.numel() > 0)
     numel, sizes = x.meta["val"].numel(), []
     for _ in range(w.take(4)):
         divisors = [n for n in range(1, numel + 1) if numel % n == 0]
@@ -53,7 +53,7 @@ def reshape(w: Writer) -> None:
 def permute(w: Writer) -> None:
     x = w.pick(has_dim)
     rank = x.meta["val"].dim()
-    i, j = w.pick_dim(x), w.pick_dim(x)
+    i, j = w.take(rank), w.take(rank)
     dims = [*range(rank)]
     dims[i], dims[j] = dims[j], dims[i]
     match w.take(3):
@@ -67,7 +67,7 @@ def permute(w: Writer) -> None:
 
 def unsqueeze(w: Writer) -> None:
     x = w.pick(lambda val: val.dim() < 4)
-    w.keep(w.call(aten.unsqueeze.default, x, w.pick_dim(x) if x.meta["val"].dim() else -1))
+    w.keep(w.call(aten.unsqueeze.default, x, w.take(x.meta["val"].dim() + 1)))
 
 
 def squeeze(w: Writer) -> None:
@@ -78,14 +78,15 @@ def squeeze(w: Writer) -> None:
 
 def expand(w: Writer) -> None:
     x = w.pick(lambda val: 1 in val.size() or val.dim() < 3)
-    sizes = [3 if size == 1 else size for size in x.meta["val"].size()]
+    as_they_are = [size if isinstance(size, int) else -1 for size in x.meta["val"].size()]
+    sizes = [3 if size == 1 else size for size in as_they_are]
     match w.take(3):
         case 0:
             w.keep(w.call(aten.expand.default, x, sizes))
         case 1:
             w.keep(w.call(aten.expand.default, x, [2, *sizes]))
         case _:
-            w.keep(w.call(aten.expand.default, x, [*x.meta["val"].size()]))
+            w.keep(w.call(aten.expand.default, x, as_they_are))
 
 
 def alias(w: Writer) -> None:
@@ -94,7 +95,9 @@ def alias(w: Writer) -> None:
 
 def as_strided(w: Writer) -> None:
     """Elements of the storage, also such as aren't elements of the value."""
-    x = w.pick(lambda val: val.untyped_storage().nbytes() >= 8 * val.dtype.itemsize)
+    x = w.pick(
+        lambda val: is_static(val) and val.untyped_storage().nbytes() >= 8 * val.dtype.itemsize
+    )
     sizes, strides = ((2, 2), (2, 1)) if w.take(2) else ((3,), (1 + w.take(2),))
     w.keep(w.call(aten.as_strided.default, x, list(sizes), list(strides), w.take(3)))
 

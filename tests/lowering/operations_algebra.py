@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, fx
 
-from tests.lowering.writer import Inapplicable, Writer, has_dim
+from tests.lowering.writer import Inapplicable, Writer, has_dim, is_static
 
 aten = torch.ops.aten
 END = 2**63 - 1
@@ -250,7 +250,7 @@ def scatter_pieces(w: Writer) -> None:
 
 def scatter_into_empty(w: Writer) -> None:
     """A buffer that is filled by two scatters."""
-    source = w.pick(has_dim)
+    source = w.pick(lambda val: has_dim(val) and is_static(val))
     d = w.pick_dim(source)
     val = source.meta["val"]
     size = [*val.size()]

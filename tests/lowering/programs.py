@@ -10,23 +10,26 @@ is what makes a failing one shrink to few steps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, fx
 
 from tests.lowering.operations import OPERATIONS
-from tests.lowering.writer import Inapplicable, Writer
+from tests.lowering.writer import Inapplicable, Writer, hint, is_static
 
 DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.bool)
-LAYOUTS = ("contiguous", "reversed", "channels_last", "padded", "expanded", "alias")
+LAYOUTS = (
+    "contiguous", "reversed", "channels_last", "padded", "expanded", "alias", "symbolic",
+)  # fmt: skip
 
 
 class Input(NamedTuple):
     """One input: its sizes, the number of its dtype, and how it lies in memory.
 
-    An "alias" is a view of the input before it, whose sizes it gets from there.
+    An "alias" is a view of the input before it, whose sizes it gets from there. A "symbolic" one is
+    contiguous, and its first size is a symbol, the same for all inputs.
     """
 
     sizes: tuple[int, ...]
@@ -62,14 +65,15 @@ class Program(NamedTuple):
 def build(program: Program, respell: int = 0) -> fx.GraphModule:
     """Return the graph of a program, each node with its val."""
     w = Writer(respell)
-    for spec in program.inputs:
-        w.keep(_input(w, spec))
-    for step in program.steps:
-        w.numbers = list(step.numbers)
-        try:
-            OPERATIONS[step.operation](w)
-        except Inapplicable:
-            continue
+    with w.environment.suppress_guards():
+        for spec in program.inputs:
+            w.keep(_input(w, spec))
+        for step in program.steps:
+            w.numbers = list(step.numbers)
+            try:
+                OPERATIONS[step.operation](w)
+            except Inapplicable:
+                continue
     nodes = [w.values[-1 - number % len(w.values)] for number in program.outputs]
     if program.nested == 0:
         return w.output(*nodes)
@@ -79,9 +83,11 @@ def build(program: Program, respell: int = 0) -> fx.GraphModule:
 
 def _input(w: Writer, spec: Input) -> fx.Node:
     sizes, dtype = list(spec.sizes), DTYPES[spec.dtype % len(DTYPES)]
+    if spec.layout == "symbolic":
+        return w.input(w.symbolic_size(), *sizes[1:], dtype=dtype)
+    before = w.values[-1].meta["val"] if w.values else None
     with w.mode:
-        if spec.layout == "alias" and w.values:
-            before = w.values[-1].meta["val"]
+        if spec.layout == "alias" and before is not None and is_static(before):
             return w.placeholder(before.transpose(0, -1)[before.size(-1) // 2 :])
         val = torch.empty(sizes, dtype=dtype)
         if spec.layout == "reversed":
@@ -95,18 +101,22 @@ def _input(w: Writer, spec: Input) -> fx.Node:
     return w.placeholder(val)
 
 
-def inputs_of(module: fx.GraphModule, special: bool) -> list[Tensor]:
+def inputs_of(module: fx.GraphModule, special: bool) -> list[Any]:
     """Return inputs for a graph, laid out and shared as its vals are."""
     storages: dict[int, Tensor] = {}
-    found = []
+    found: list[Any] = []
     for node in module.graph.find_nodes(op="placeholder"):
         val = node.meta["val"]
+        if not isinstance(val, Tensor):
+            found.append(hint(val))
+            continue
         storage = val.untyped_storage()
-        length = storage.nbytes() // val.dtype.itemsize
+        length = hint(storage.nbytes()) // val.dtype.itemsize
         data = storages.get(storage._cdata)
         if data is None:
             data = storages[storage._cdata] = _data(length, val.dtype, len(storages), special)
-        found.append(data.as_strided(val.size(), val.stride(), val.storage_offset()))
+        sizes, strides = [*map(hint, val.size())], [*map(hint, val.stride())]
+        found.append(data.as_strided(sizes, strides, val.storage_offset()))
     return found
 
 

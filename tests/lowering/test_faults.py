@@ -220,7 +220,7 @@ def check_fault(
     assert len(warnings) == (not issubclass(error, PASSES_THROUGH))
 
 
-ERRORS = [ValueError, RustPanic, KeyboardInterrupt, SystemExit]
+ERRORS = [ValueError, RustPanic, KeyboardInterrupt]
 
 # Where a run can fail: what to replace, in which call, before or after it is done.
 PLACES: dict[str, tuple[object, str, int]] = {
@@ -252,9 +252,12 @@ ON_THE_THREAD = ("prepare", "read in", "run", "run later", "read back")
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        (place, error)
-        for place in PLACES
-        for error in (ERRORS[:2] if place in ON_THE_THREAD else ERRORS)
+        *[
+            (place, error)
+            for place in PLACES
+            for error in (ERRORS[:2] if place in ON_THE_THREAD else ERRORS)
+        ],
+        ("write", SystemExit),
     ],
 )
 def test_a_fault_leaves_the_graph_as_it_was(

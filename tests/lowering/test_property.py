@@ -31,6 +31,7 @@ from lowering.options import FAMILIES
 from lowering.signature import signature
 from tests.lowering.programs import NOT_RESPELLED, Program, build, inputs_of, programs
 from tests.lowering.support import check, copy_of, run
+from tests.lowering.writer import hint
 
 aten = torch.ops.aten
 
@@ -83,7 +84,7 @@ def check_respelled(program: Program, respell: int) -> None:
         raise
 
 
-def _runs(module: fx.GraphModule, inputs: Sequence[Tensor]) -> bool:
+def _runs(module: fx.GraphModule, inputs: Sequence[Any]) -> bool:
     """Whether a graph runs at all: fake tensors don't see all that may be wrong with it."""
     try:
         run(module, inputs)
@@ -135,7 +136,8 @@ class _DenseKernels(fx.Interpreter):
         dense = [x.contiguous() if isinstance(x, Tensor) else x for x in args]
         result = target(*dense, **kwargs)
         val = self.node.meta["val"]
-        return torch.empty_strided(val.size(), val.stride(), dtype=val.dtype).copy_(result)
+        sizes, strides = [*map(hint, val.size())], [*map(hint, val.stride())]
+        return torch.empty_strided(sizes, strides, dtype=val.dtype).copy_(result)
 
     def run_node(self, n: fx.Node) -> Any:
         self.node = n
@@ -191,13 +193,13 @@ def _geometry(val: object) -> str:
 # The suite --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=250, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, suppress_health_check=list(HealthCheck))
 @given(programs(), OPTION)
 def test_every_promise_holds(program: Program, options: Options) -> None:
     check_program(program, options)
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(programs(without=NOT_RESPELLED), st.integers(1, 9))
 def test_spelling_makes_no_difference(program: Program, respell: int) -> None:
     check_respelled(program, respell)

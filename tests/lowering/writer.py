@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import SymInt, Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.node import map_arg
 
@@ -39,6 +39,7 @@ class Writer(Builder):
         # torch's cache gives a scatter, with some offsets of its operand, an offset that it hasn't.
         self.mode.cache_enabled = False
         self.respell = respell
+        self.size: fx.Node | None = None
         self.values: list[fx.Node] = []
         self.numbers: list[int] = []
         self.writes = False
@@ -54,6 +55,11 @@ class Writer(Builder):
         node = self.graph.call_function(target, args, kwargs)
         node.meta["val"] = val
         return node
+
+    def symbolic_size(self) -> fx.Node:
+        """The node that holds the one symbolic size of the program."""
+        self.size = self.size or self.symbol(7)
+        return self.size
 
     def keep(self, *nodes: fx.Node) -> None:
         self.values.extend(nodes)
@@ -106,7 +112,10 @@ class Writer(Builder):
         return any(each.target is aten.empty.memory_format for each in node.all_input_nodes)
 
     def pick_dim(self, x: fx.Node) -> int:
-        return self.take(x.meta["val"].dim())
+        """A dimension whose size is a number."""
+        sizes = x.meta["val"].size()
+        dims = [d for d, size in enumerate(sizes) if isinstance(size, int)]
+        return dims[self.take(len(dims))]
 
     def interval(self, size: int) -> tuple[int, int]:
         """An interval of a dimension: now and then an empty one."""
@@ -129,6 +138,16 @@ def shares_storage(a: fx.Node, b: fx.Node) -> bool:
     """Whether two values lie in one storage."""
     vals = a.meta["val"], b.meta["val"]
     return isinstance(vals[1], Tensor) and len({v.untyped_storage()._cdata for v in vals}) == 1
+
+
+def hint(number: int | SymInt) -> int:
+    """A number, or what a symbolic one is in the runs of the graph."""
+    return int(number.node.hint) if isinstance(number, SymInt) else number
+
+
+def is_static(val: Tensor) -> bool:
+    """Whether sizes and strides of a value are numbers."""
+    return all(isinstance(number, int) for number in (*val.size(), *val.stride()))
 
 
 def has_dim(val: Tensor) -> bool:
