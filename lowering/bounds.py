@@ -138,6 +138,8 @@ class Bounds:
                 return whole
             if code >= 0:
                 return self._clamped(size, whole, code)
+            if statically_known_true(at < 0):
+                code = self.code(size + at)
             if self.at_most(0, code) and self.at_most(code, whole):
                 return code
         return None

@@ -717,7 +717,9 @@ AT_A_SYMBOL: dict[str, Callable[[Builder, fx.Node, fx.Node], Pieces]] = {
 @pytest.mark.parametrize(("least", "most"), [(2, 8), (0, 10), (1, 10)])
 def test_cuts_at_a_symbol_that_is_known_to_lie_inside(least, most):
     texts = []
-    for cut in AT_A_SYMBOL.values():
+    for name, cut in AT_A_SYMBOL.items():
+        if name == "late" and most == 10:
+            continue  # a start of s - 10 is the beginning where s is 10
         b = Builder()
         s, x = b.symbol(3, least, most), b.input(4, 10)
         module = read(b, cut(b, s, x))
