@@ -144,6 +144,7 @@ class _Prepared:
         self.directory = tempfile.mkdtemp(
             prefix="fxsat-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None
         )
+        os.rmdir(self.directory)
         self.paths = {
             name: os.path.join(self.directory, f"{name}.tsv") for name in fact_tables.RELATIONS
         }
@@ -163,10 +164,15 @@ class _Prepared:
 
     def read_in(self, rows: list[tuple[str, str]]) -> None:
         """Load relations from (name, tab-separated lines)."""
-        for name, text in rows:
-            with open(self.paths[name], "w") as file:
-                file.write(text)
-        self.raw.run_program(*(self.input[name] for name, _ in rows))
+        # The files are there while they are read, so that a process that is killed leaves none.
+        os.mkdir(self.directory, 0o700)
+        try:
+            for name, text in rows:
+                with open(self.paths[name], "w") as file:
+                    file.write(text)
+            self.raw.run_program(*(self.input[name] for name, _ in rows))
+        finally:
+            shutil.rmtree(self.directory)
 
     def run(self, command: bindings._Command, saturation: Saturation) -> bool:
         """Run one command, add up its matches and e-nodes; whether it changed anything."""
@@ -179,10 +185,6 @@ class _Prepared:
                 saturation.matches[name] = saturation.matches.get(name, 0) + count
         saturation.enodes = sum(size for name, size in sizes.sizes if name in CONSTRUCTORS)
         return done.report.updated
-
-    def close(self) -> None:
-        """Remove the fact files."""
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Session:
@@ -360,9 +362,7 @@ class _Engine:
 
     def discard(self, families: tuple[str, ...]) -> None:
         """Drop an e-graph whose state is unknown; only on the worker's thread."""
-        prepared = self._prepared.pop(families, None)
-        if prepared is not None:
-            prepared.close()
+        self._prepared.pop(families, None)
 
     def stop(self) -> None:
         """Drop everything where it was made and end the thread."""

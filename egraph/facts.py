@@ -23,6 +23,7 @@ from egraph.language import (
     node,
     op,
     operands,
+    outermost,
     relation,
     scatter,
     select,
@@ -47,6 +48,7 @@ class Facts:
     scatter: list[Row] = field(default_factory=list)  # value, x, s, d, a, b
     cat: list[Row] = field(default_factory=list)  # value, operand list, d
     size: list[Row] = field(default_factory=list)  # x, d, bound
+    outermost: list[Row] = field(default_factory=list)  # x, d
     meta: list[Row] = field(default_factory=list)  # x, meta
     window: list[Row] = field(default_factory=list)  # y, d, a, b, meta
     alike: list[Row] = field(default_factory=list)  # y, x
@@ -72,6 +74,7 @@ WIDTHS: dict[str, int] = {
     "scatter": 6,
     "cat": 3,
     "size": 3,
+    "outermost": 2,
     "meta": 2,
     "window": 5,
     "alike": 2,
@@ -97,6 +100,7 @@ load = ruleset(
     ),
     rule(RELATIONS["cat"](n, m, d)).then(union(node(n)).with_(cat(operands(m), d))),
     rule(RELATIONS["size"](x, d, b)).then(set_(size(node(x), d)).to(b)),
+    rule(RELATIONS["outermost"](x, d)).then(outermost(node(x), d)),
     rule(RELATIONS["meta"](x, m)).then(set_(meta(node(x))).to(m)),
     rule(RELATIONS["window"](x, d, a, b, m)).then(set_(window(node(x), d, a, b)).to(m)),
     rule(RELATIONS["alike"](n, x)).then(alike(node(n), node(x))),

@@ -124,6 +124,13 @@ alike = relation("alike", Tensor, Tensor)
 alike_window = relation("alike_window", Tensor, Tensor, i64, i64)
 """alike_window(y, s, d, a): the same of s and the slice of y that starts at a along d."""
 
+outermost = relation("outermost", Tensor, i64)
+"""outermost(x, d): x is not itself a slice along d that could be composed with one of x.
+
+A condition of size, not of soundness: slices of slices are composed down to it in one step, for
+otherwise n of them would have n * n / 2 equal forms.
+"""
+
 # What is asked of the graph: the intervals that it names, which tilings are made of.
 
 written = relation("written", Tensor, i64, i64, i64)

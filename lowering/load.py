@@ -94,6 +94,9 @@ class _Loader:
         cats = bool(self.facts.cat)
         for (x, d), size in sizes.items():
             self.facts.size.append((x, d, self.code[size] if size < 0 else size))
+            term = self.values[x].term
+            if term is None or term.op != "slice" or term.params[0] != d or term.params[1] < 0:
+                self.facts.outermost.append((x, d))
             if cats:
                 self.meta(x)
         self.facts.meta = list(dict.fromkeys(self.facts.meta))

@@ -72,7 +72,7 @@ class Options:
         max_enodes: The most e-nodes that the e-graph may hold before saturation stops; what has
             been found by then is used. A count of e-nodes, at least 1. Default: 2,000,000.
         max_iterations: The most iterations of the rules before saturation stops; what has been
-            found by then is used. A count, at least 1. Default: 30.
+            found by then is used. A count, at least 1. Default: 10,000.
         verify: Check each rewritten graph against the one that came in. Default: False. Not
             available yet.
         record: Keep what is needed to explain each rewrite. Default: False. Not available yet.
@@ -96,7 +96,7 @@ class Options:
     emit: Literal["last_dim_minus_one", "positive_dims"] = "last_dim_minus_one"
     keep_apart: tuple[str | OpOverload[..., Any], ...] = ()
     max_enodes: int = 2_000_000
-    max_iterations: int = 30
+    max_iterations: int = 10_000
     verify: bool = False
     record: bool = False
     rules: tuple[object, ...] = ()

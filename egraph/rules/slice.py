@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 from egglog import i64, ne, rewrite
 
-from egraph.language import Tensor, select, size, slice_
+from egraph.language import Tensor, outermost, select, size, slice_
 from egraph.rules.rule import Row, family
 
 
@@ -28,7 +28,7 @@ def slice_rules(
         "slice(slice(x, d, a, b), d, c, e) = slice(x, d, a + c, a + e)",
         "algebra",
         rewrite(slice_(slice_(x, d, a, b), d, c, e)).to(
-            slice_(x, d, a + c, a + e), a >= 0, c >= 0, e >= 0
+            slice_(x, d, a + c, a + e), outermost(x, d), a >= 0, c >= 0, e >= 0
         ),
     )
     # slice(slice(x, d, 0, b), d, c, e) = slice(x, d, c, e)
@@ -36,7 +36,7 @@ def slice_rules(
         "slice-of-prefix",
         "slice(slice(x, d, 0, b), d, c, e) = slice(x, d, c, e)",
         "algebra",
-        rewrite(slice_(slice_(x, d, 0, b), d, c, e)).to(slice_(x, d, c, e)),
+        rewrite(slice_(slice_(x, d, 0, b), d, c, e)).to(slice_(x, d, c, e), outermost(x, d)),
     )
     # slice(x, d, a, a) = slice(x, d, 0, 0)
     yield (
@@ -50,5 +50,7 @@ def slice_rules(
         "select-of-slice",
         "select(slice(x, d, a, b), d, i) = select(x, d, a + i)",
         "algebra",
-        rewrite(select(slice_(x, d, a, b), d, i)).to(select(x, d, a + i), a >= 0, i >= 0),
+        rewrite(select(slice_(x, d, a, b), d, i)).to(
+            select(x, d, a + i), outermost(x, d), a >= 0, i >= 0
+        ),
     )

@@ -215,7 +215,7 @@ def write(w: Writer) -> None:
 def write_input(w: Writer) -> None:
     """What ends a graph that writes an input."""
     w.writes = True
-    inputs = [n for n in w.graph.find_nodes(op="placeholder") if _is_writable(n.meta["val"])]
+    inputs = [n for n in w.values if n.op == "placeholder" and _is_writable(n.meta["val"])]
     copy_(w, inputs[w.take(len(inputs))])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -47,8 +48,10 @@ class Writer(Builder):
     def call(self, target: Callable[..., Any], /, *args: Any, **kwargs: Any) -> fx.Node:
         """Add a call; what torch refuses is Inapplicable, and adds none."""
         vals = map_arg((args, kwargs), lambda each: each.meta["val"])
+        # Some C++ kernels guard on symbolic sizes where their Python versions don't.
+        dispatcher = enable_python_dispatcher() if self.size else nullcontext()
         try:
-            with self.mode, enable_python_dispatcher():
+            with self.mode, dispatcher:
                 val = target(*vals[0], **vals[1])
         except (RuntimeError, ValueError, IndexError, NotImplementedError) as error:
             raise Inapplicable(str(error)) from error
