@@ -355,10 +355,11 @@ class _Engine:
 
     def reset(self, families: tuple[str, ...]) -> None:
         """Empty the e-graph for these families of facts; only on the worker's thread."""
-        prepared = self._prepared.get(families)
+        prepared = self._prepared.pop(families, None)
         if prepared is not None:
             prepared.pop()
             prepared.push()
+            self._prepared[families] = prepared  # sound again; else the next one is made anew
 
     def discard(self, families: tuple[str, ...]) -> None:
         """Drop an e-graph whose state is unknown; only on the worker's thread."""

@@ -73,8 +73,9 @@ class _Run:
         self.journal = Journal(graph)
 
     def report(self) -> Report:
-        before = _count(self.graph)
+        before: dict[str, int] = {}
         try:
+            before = _count(self.graph)
             with collector.paused():
                 return self.run(before)
         except Unsupported as error:
