@@ -56,18 +56,15 @@ def saturate(graph: Graph | GraphModule, options: Options = Options()) -> Report
         )
     if not isinstance(options, Options):
         raise TypeError(f"options must be lowering.Options, not {type(options).__name__}")
-    run = _Run(target, options)
-    report = run.report()
-    if report.changed and module is not None:
-        module.recompile()
-    return report
+    return _Run(target, module, options).report()
 
 
 class _Run:
     """One graph on its way through."""
 
-    def __init__(self, graph: Graph, options: Options) -> None:
+    def __init__(self, graph: Graph, module: GraphModule | None, options: Options) -> None:
         self.graph = graph
+        self.module = module
         self.options = options
         self.seconds: dict[str, float] = {}
         self.journal = Journal(graph)
@@ -107,7 +104,7 @@ class _Run:
             )
             rewritten = rewrites(reading, found, solution, edits)
             made = write(edits, self.journal)
-        return Report(
+        report = Report(
             changed=edits.is_rewrite(),
             stopped=saturation.stopped,
             reason=_reason(saturation, options),
@@ -121,6 +118,9 @@ class _Run:
             seconds=self.seconds,
             fallback=_fallback(solution),
         )
+        if self.module is not None and report.changed:
+            self.module.recompile()
+        return report
 
     def search(self, reading: Reading, loaded: Loaded) -> tuple[Saturation, Choices, Solution]:
         """Saturate and choose.

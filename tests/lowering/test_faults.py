@@ -270,7 +270,9 @@ def test_a_fault_leaves_the_graph_as_it_was(
 ) -> None:
     owner, name, number = PLACES[place]
     if place == "prepare":
-        monkeypatch.setattr(engine._current(), "_prepared", {})
+        engine._current().worker.call(lambda: None)  # what the last session left to do is done
+        current = engine._current()
+        current.worker.call(lambda: [current.discard(key) for key in list(current._prepared)])
     fault = Fault(error("boom"), number, after=after)
     monkeypatch.setattr(owner, name, fault.wrap(getattr(owner, name)))
     check_fault(traced(), error, expected, warnings, monkeypatch.undo)

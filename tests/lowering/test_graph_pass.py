@@ -19,7 +19,7 @@ from torch import Tensor, fx
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
-from lowering import graph_pass, hook, reports
+from lowering import graph_pass, hook, pipeline, reports
 from lowering.graph_pass import SaturatePass, clear_reports
 from lowering.options import Options
 from lowering.report import Report, Rewrite
@@ -66,7 +66,7 @@ def saturate_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[Report | BaseExcep
                 raise result
             return result
 
-        monkeypatch.setattr(graph_pass.pipeline, "saturate", saturate)
+        monkeypatch.setattr(pipeline, "saturate", saturate)
 
     return install
 

@@ -9,6 +9,7 @@ failure and ends with each failure's smallest program:
 from __future__ import annotations
 
 import argparse
+import operator
 import re
 import sys
 import traceback
@@ -27,6 +28,7 @@ from torch.utils._pytree import tree_leaves
 
 from lowering import Options, canonical_text, saturate
 from lowering.aten import LISTS
+from lowering.costs import COSTS
 from lowering.options import FAMILIES
 from lowering.signature import signature
 from tests.lowering.programs import NOT_RESPELLED, Program, build, inputs_of, programs
@@ -60,7 +62,7 @@ def check_program(program: Program, options: Options = Options()) -> None:
     assume(_runs(before, inputs))
     try:
         check(module, inputs, options, shuffles=(1,))
-        assert cost_of(module.graph) <= cost_of(before.graph), "cost"
+        assert cost_of(module.graph, options) <= cost_of(before.graph, options), "cost"
         assert bits_of(module, program.special) == bits_of(before, program.special), "bits"
     except BaseException as error:
         error.add_note(f"check_program({program!r}, {options!r})")
@@ -96,29 +98,41 @@ def _runs(module: fx.GraphModule, inputs: Sequence[Any]) -> bool:
 # Cost -------------------------------------------------------------------------------------------
 
 _VIEWS = frozenset(
-    """slice select narrow reshape view permute transpose unsqueeze squeeze expand alias detach
-    as_strided""".split()
+    """reshape view permute transpose unsqueeze squeeze expand alias detach as_strided""".split()
 )
+_SLICES = (aten.slice.Tensor, aten.select.int, aten.narrow.default)
 
 
-def cost_of(graph: fx.Graph) -> tuple[int, int]:
-    """How many kernels, and then how many views, anything depends on.
+def cost_of(graph: fx.Graph, options: Options) -> int:
+    """What the nodes that anything depends on cost in the model that chooses among them.
 
-    A list of pieces costs nothing beside its pieces, so that neither form of a partition is dearer.
+    A list with a piece that nobody reads is none of the forms to choose from, and costs what slices
+    in its place would.
     """
+    costs = COSTS[options.prefer]
     live: set[fx.Node] = set()
-    kernels = views = 0
+    total = 0
     for node in reversed(graph.nodes):
         target: Any = node.target
-        if node.op != "call_function":
-            live.add(node)
-        elif signature(target).effect or any(user in live for user in node.users):
-            live.add(node)
-            if not isinstance(target, OpOverload) or target._schema.name.split("::")[1] in _VIEWS:
-                views += 1
-            elif target not in LISTS:
-                kernels += 1
-    return kernels, views
+        if node.op == "call_function" and not (
+            signature(target).effect or any(user in live for user in node.users)
+        ):
+            continue
+        live.add(node)
+        if node.op != "call_function" or target is operator.getitem:
+            continue
+        if target in LISTS:
+            pieces = [user for user in node.users if user in live]
+            count = len(node.meta["val"])
+            is_whole = len({piece.args[1] % count for piece in pieces}) == count
+            each = costs.piece if is_whole else costs.slice
+            total += is_whole * costs.split + each * len(pieces)
+        elif target in _SLICES:
+            total += costs.slice
+        else:
+            is_view = isinstance(target, OpOverload) and target._schema.name[6:] in _VIEWS
+            total += costs.view if is_view else costs.kernel
+    return total
 
 
 # Bits -------------------------------------------------------------------------------------------
