@@ -8,6 +8,7 @@ saturating a small graph does.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import shutil
 import tempfile
@@ -103,6 +104,10 @@ COLUMNS: dict[str, str] = {
 CONSTRUCTORS = frozenset({"node", "operands", *COLUMNS})
 
 
+GRAPHS_PER_EGRAPH = 100
+"""Graphs after which an e-graph is made anew: each leaves some 14 KB behind in it."""
+
+
 class _Prepared:
     """An e-graph with its rules and no facts, and the commands that drive it.
 
@@ -155,6 +160,15 @@ class _Prepared:
         # What declared the rules is garbage in reference cycles: whichever thread the collector
         # runs on would drop the e-graph with it.
         vars(egraph._state).pop("egraph")
+        self.graphs = 0
+
+    def keep_for_ever(self) -> None:
+        """Never drop the e-graph: its reference is leaked."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.raw))
+
+    def close(self) -> None:
+        """Drop the e-graph here and now, whoever still refers to this object."""
+        del self.raw
 
     def push(self) -> None:
         self.raw.run_program(bindings.Push(1))
@@ -339,8 +353,9 @@ def _rows(
 class _Engine:
     """The worker of this process, its prepared e-graphs, and the lock that one session holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, forked: bool = False) -> None:
         self.pid = os.getpid()
+        self.forked = forked
         self.lock = threading.Lock()
         self.worker = Worker()
         self._prepared: dict[tuple[str, ...], _Prepared] = {}
@@ -349,21 +364,43 @@ class _Engine:
         """The e-graph for these families; only on the worker's thread."""
         found = self._prepared.get(families)
         if found is None:
-            found = self._prepared[families] = _Prepared(families)
+            if self.forked and os.environ.get("RAYON_NUM_THREADS", "1") not in ("", "0", "1"):
+                raise EngineError(
+                    "egglog can't run in a process that was forked after it had run with "
+                    "RAYON_NUM_THREADS above 1: unset it, or start the process by spawn"
+                )
+            found = _Prepared(families)
+            if self.forked:
+                found.keep_for_ever()
             found.push()
+            self._prepared[families] = found
         return found
 
     def reset(self, families: tuple[str, ...]) -> None:
         """Empty the e-graph for these families of facts; only on the worker's thread."""
         prepared = self._prepared.pop(families, None)
-        if prepared is not None:
-            prepared.pop()
-            prepared.push()
-            self._prepared[families] = prepared  # sound again; else the next one is made anew
+        if prepared is None or self.forked:
+            return  # the next session of a forked process makes a new one
+        prepared.graphs += 1
+        if prepared.graphs == GRAPHS_PER_EGRAPH:
+            prepared.close()
+            self.prepared(families)
+            return
+        prepared.pop()
+        prepared.push()
+        self._prepared[families] = prepared  # sound again; else the next one is made anew
 
     def discard(self, families: tuple[str, ...]) -> None:
         """Drop an e-graph whose state is unknown; only on the worker's thread."""
-        self._prepared.pop(families, None)
+        prepared = self._prepared.pop(families, None)
+        if prepared is not None:
+            prepared.close()
+
+    def keep_for_ever(self) -> None:
+        """Never drop the e-graphs: in a forked child, where dropping one waits for ever."""
+        for prepared in list(self._prepared.values()):
+            if hasattr(prepared, "raw"):
+                prepared.keep_for_ever()
 
     def stop(self) -> None:
         """Drop everything where it was made and end the thread."""
@@ -381,21 +418,17 @@ def _current() -> _Engine:
     global _engine
     with _engine_lock:
         if _engine is None or _engine.pid != os.getpid():
-            if _engine is not None:
-                # The parent's e-graphs live on a thread that isn't here: keep them from being
-                # dropped, which would be on the wrong one.
-                _inherited.append(_engine)
-            _engine = _Engine()
+            _engine = _Engine(forked=_engine is not None)
             atexit.register(_engine.stop)
         return _engine
 
 
-_inherited: list[_Engine] = []
-
-
 def _after_fork_in_child() -> None:
+    # Dropping or popping an e-graph waits for egglog's own threads, which a child doesn't have.
     global _engine_lock
     _engine_lock = threading.Lock()
+    if _engine is not None:
+        _engine.keep_for_ever()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
