@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
@@ -412,26 +412,51 @@ class _Engine:
 
 _engine: _Engine | None = None
 _engine_lock = threading.Lock()
+_forked = False
 
 
 def _current() -> _Engine:
     global _engine
     with _engine_lock:
         if _engine is None or _engine.pid != os.getpid():
-            _engine = _Engine(forked=_engine is not None)
+            _engine = _Engine(forked=_forked)
             atexit.register(_engine.stop)
         return _engine
 
 
 def _after_fork_in_child() -> None:
     # Dropping or popping an e-graph waits for egglog's own threads, which a child doesn't have.
-    global _engine_lock
+    global _engine_lock, _forked
     _engine_lock = threading.Lock()
+    _forked = True
+    _held.clear()
     if _engine is not None:
         _engine.keep_for_ever()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+_held: list[_Engine] = []
+
+
+def _before_fork() -> None:
+    # A lock that egglog holds on the engine's thread would stay locked in the child: fork between
+    # two graphs. A thread that forks within its own session gets what it asks for.
+    engine = _engine
+    if engine is not None and engine.pid == os.getpid() and engine.lock.acquire(timeout=10):
+        _held.append(engine)
+        with suppress(EngineError):
+            engine.worker.call(lambda: None)
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop().lock.release()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)
 
 
 @contextmanager

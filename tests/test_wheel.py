@@ -33,7 +33,8 @@ def test_it_holds_just_the_two_packages(wheel: dict[str, str]) -> None:
 @pytest.mark.parametrize("package", ["egraph", "lowering"])
 def test_a_package_is_whole_and_typed(wheel: dict[str, str], package: str) -> None:
     packed = {name for name in wheel if name.startswith(f"{package}/")}
-    source = {path.relative_to(ROOT).as_posix() for path in (ROOT / package).rglob("*.py")}
+    tree = (ROOT / package).rglob("*")
+    source = {p.relative_to(ROOT).as_posix() for p in tree if p.suffix in (".py", ".txt")}
     assert packed == source | {f"{package}/py.typed"}
 
 

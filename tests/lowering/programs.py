@@ -137,7 +137,9 @@ NOT_RESPELLED = ("write", "write_input", "again")
 """What a graph that is written otherwise can't have: in-place operators keep every view as it is,
 and a repeated node is another one in a graph that has other nodes."""
 
-_OFTEN = ("slice_", "partition", "cat_of_pieces", "scatter", "scatter_pieces", "unary", "again")
+_OFTEN = (
+    "slice_", "partition", "cat_of_pieces", "scatter", "scatter_pieces", "unary", "again", "write",
+)  # fmt: skip
 
 _sizes = st.lists(
     st.sampled_from((4, 2, 3, 6, 1, 5, 4, 2, 3, 6, 5, 4, 3, 6, 0)), min_size=1, max_size=4
