@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal, NamedTuple
 
 from egglog import EGraph, Schedule, bindings, ruleset, run, union
@@ -405,8 +404,8 @@ class _Engine:
     def stop(self) -> None:
         """Drop everything where it was made and end the thread."""
         if self.pid == os.getpid():
-            for key in list(self._prepared):
-                self.worker.post(partial(self.discard, key))
+            # Listed on the thread: a reset that still runs has its e-graph out of the table.
+            self.worker.post(lambda: [self.discard(key) for key in list(self._prepared)])  # type: ignore[func-returns-value]
             self.worker.stop()
 
 

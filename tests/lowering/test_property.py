@@ -19,6 +19,7 @@ from itertools import combinations
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
@@ -31,7 +32,7 @@ from lowering.aten import LISTS
 from lowering.costs import COSTS
 from lowering.options import FAMILIES
 from lowering.signature import signature
-from tests.lowering.programs import NOT_RESPELLED, Program, build, inputs_of, programs
+from tests.lowering.programs import NOT_RESPELLED, Input, Program, Step, build, inputs_of, programs
 from tests.lowering.support import check, copy_of, run
 from tests.lowering.writer import hint
 
@@ -238,6 +239,51 @@ def test_every_promise_holds(program: Program, options: Options) -> None:
 @given(programs(without=NOT_RESPELLED), st.integers(1, 9))
 def test_spelling_makes_no_difference(program: Program, respell: int) -> None:
     check_respelled(program, respell)
+
+
+FAILED_ONCE = {
+    "whole slice of a whole piece": ("4", "partition 0 0 7; partition 0 0 7", (0,)),
+    "whole slice of a piece": ("4", "partition; unary; unary; slice_ 3", (0, 1)),
+    "a slice and the whole of it": ("4", "slice_; slice_", (0, 1)),
+    "empty slice with an offset": ("4", "slice_ 0 0 7 1", (0,)),
+    "two equal scatters of an input": ("4", "scatter; unary; cat_of_pieces 1", (0, 2)),
+    "two equal copies of an input": ("4,4 reversed", "reshape; again", (0, 1)),
+    "cat and what it is equal to": ("1", "unary; cat_of_pieces", (0, 1)),
+    "two equal cats": ("4", "cat_of_pieces; cat_of_pieces", (0, 1)),
+    "two equal kernels": ("4", "cat_of_pieces; unary; unary 14", (0, 1)),
+    "copying reshape and its operand": ("4,4 reversed", "unary; reshape", (0, 1)),
+    "strides of size one": ("4,4 reversed", "scatter; unary; scatter 1", (0,)),
+    "observed slice": ("4", "slice_; cat_of_pieces 1; observe 1; slice_ 1", (0,)),
+    "dead reader after a write": ("4", "cat_of_pieces; write_input; again; unary 1", (0,)),
+    "one value at two operands": ("2", "partition; cat_of_pieces; scatter 0 0 0 0 0 1", (0,)),
+    "hoisted reader": (
+        "4",
+        "cat_of_pieces; write 1; cat_of_pieces 1 0 0 1 1",
+        (0, 2),
+    ),
+    "late reader of an aliased input": (
+        "2; 4 alias",
+        "cat_of_pieces 0 0 1; unary 10; unary; write_input 0; cat 3",
+        (0,),
+    ),
+}
+"""Smallest programs that broke a promise once: inputs, steps with their numbers, outputs."""
+
+
+def written_out(inputs: str, steps: str, outputs: tuple[int, ...]) -> Program:
+    """Read a program of FAILED_ONCE."""
+    specs = [each.split() for each in inputs.split("; ")]
+    calls = [each.split() for each in steps.split("; ")]
+    return Program(
+        tuple(Input(tuple(map(int, n.split(","))), 0, *layout) for n, *layout in specs),
+        tuple(Step(name, tuple(map(int, numbers))) for name, *numbers in calls),
+        outputs,
+    )
+
+
+@pytest.mark.parametrize("name", FAILED_ONCE)
+def test_every_promise_holds_where_one_was_broken(name: str) -> None:
+    check_program(written_out(*FAILED_ONCE[name]))
 
 
 # A long run -------------------------------------------------------------------------------------
