@@ -433,9 +433,11 @@ class _Chooser:
                     above.setdefault(source, []).append(eclass)
         reached: dict[int, list[Node]] = {}
         for root in self.reading.mutation.roots:
-            if root not in self.reading.of:
-                continue
-            stack = [self.class_of[self.reading.of[root]]]
+            stack = [
+                self.class_of[self.reading.of[leaf]]
+                for leaf in self.reading.mutation.leaves(root)
+                if leaf in self.reading.of
+            ]
             seen = set(stack)
             while stack:
                 eclass = stack.pop()

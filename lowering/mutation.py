@@ -84,6 +84,11 @@ class Mutation:
     late: set[Node] = field(default_factory=set)
     first: int = -1
 
+    def leaves(self, root: Node) -> list[Node]:
+        """The inputs on the storage of `root`: several placeholders may share one."""
+        shared = [node for node, other in self.root.items() if other is root]
+        return [node for node in shared if node is root or node.op in ("placeholder", "get_attr")]
+
     def __bool__(self) -> bool:
         return bool(self.roots)
 

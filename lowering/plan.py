@@ -256,7 +256,8 @@ class _Planner:
                     readers.setdefault(part, []).append(item)
         for root, position in mutation.roots.items():
             write = self.reading.nodes[position]
-            stack = [item for item, node in self.made.items() if node is root]
+            leaves = mutation.leaves(root)
+            stack = [item for item, node in self.made.items() if node in leaves]
             seen = set(stack)
             while stack:
                 for item in readers.get(stack.pop(), ()):
