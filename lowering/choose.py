@@ -287,6 +287,8 @@ class _Chooser:
         """One of the value's own nodes."""
         value = self.values[number]
         sig = value.signature
+        if value.nodes[0].op != "output" and len(set(value.operands)) < len(value.operands):
+            operands = self.agreed(value, operands)
         if value.nodes[0].op != "call_function":
             cost = 0
         elif value.term is None and (sig.follows or sig.follows_row_major or sig.free):
@@ -295,6 +297,14 @@ class _Chooser:
             cost = self.costs.kernel
         order = (0, self.heights[number], number)
         return Alternative(cost, order, operands, NO_GROUP, (Make.NODE, number, copy))
+
+    def agreed(self, value: Value, operands: tuple[int, ...]) -> tuple[int, ...]:
+        """One choice for each operand that stands at several places: an anchored one serves all."""
+        choice_of: dict[int, int] = {}
+        for operand, choice in zip(value.operands, operands, strict=True):
+            if choice_of.get(operand, -1) in (-1, self.plains.get(self.class_of[operand])):
+                choice_of[operand] = choice
+        return tuple([choice_of[operand] for operand in value.operands])
 
     def view(self, enode: ENode, pieces: ENode | None, source: int) -> Alternative:
         """A slice or select of a source, or a piece of a list of its pieces."""
