@@ -164,8 +164,7 @@ class _Chooser:
 
     def copy_below(self, number: int, copy: int) -> int:
         """The copy that a value's base has to be: the same for a view, any for a fresh tensor."""
-        term = self.values[number].term
-        return 0 if term is not None and term.op == "scatter" else copy
+        return copy if self.is_alias(number) else 0
 
     def anchor(self, number: int, copy: int) -> int:
         eclass = self.class_of[number]
@@ -215,6 +214,11 @@ class _Chooser:
         """Whether a value is an empty slice."""
         term = self.values[number].term
         return term is not None and term.op == "slice" and term.params[1] == term.params[2]
+
+    def is_alias(self, number: int) -> bool:
+        """Whether a value lies in the storage of its base. A reshape does where it needn't copy."""
+        value = self.values[number]
+        return self.is_view(number) if value.term is not None else aliased(value.nodes[0]) is not None
 
     def is_view(self, number: int) -> bool:
         """Whether a value is a slice or a select."""
@@ -394,29 +398,34 @@ class _Chooser:
     def demand_of_outputs(self, value: Value) -> tuple[int, ...]:
         """Anchored choices: outputs alias each other, and the inputs, exactly as they did.
 
-        Outputs on two storages stay on two, even where equal nodes made them one value.
+        Outputs on two storages stay on two, even where equal nodes made them one value. The copies
+        of a value are numbered in the order of their nodes, so that each keeps its own.
         """
         nodes: list[Node] = []
         map_arg(value.nodes[0].args, nodes.append)
-        storages: dict[int, dict[Node, int]] = {}
-        found = []
+        bases = []
+        storages: dict[int, list[Node]] = {}
         for node, operand in zip(nodes, value.operands, strict=True):
-            base = node
-            while (source := aliased(base)) is not None:
-                base = source
-            copy = 0
-            if base.op == "call_function":
-                seen = storages.setdefault(self.storage(operand), {})
-                copy = seen.setdefault(base, len(seen))
-            found.append(self.anchored(operand, copy))
-        return tuple(found)
+            while (source := aliased(node)) is not None:
+                node = source
+            bases.append(node)
+            if node.op == "call_function":
+                storages.setdefault(self.storage(operand), []).append(node)
+        copy_of = {
+            node: copy
+            for sharing in storages.values()
+            for copy, node in enumerate(sorted(set(sharing)))
+        }
+        return tuple(
+            [
+                self.anchored(operand, copy_of.get(base, 0))
+                for base, operand in zip(bases, value.operands, strict=True)
+            ]
+        )
 
     def storage(self, number: int) -> int:
         """The value whose storage a value is a view of."""
-        while (base := self.base(number)) is not None:
-            term = self.values[number].term
-            if term is not None and term.op == "scatter":
-                return number
+        while self.is_alias(number) and (base := self.base(number)) is not None:
             number = base
         return number
 

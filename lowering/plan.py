@@ -81,7 +81,8 @@ class _Planner:
             if item is None:
                 continue
             for reader in hoisted.get(node, ()):
-                self.place(reader, node)
+                if reader not in self.placed:
+                    self.place(reader, node)
             if item in self.placed:
                 continue
             if all(part in self.placed for part in self.parts(item)):
