@@ -9,7 +9,7 @@ else, the two are one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -116,13 +116,9 @@ class _Chooser:
                 self.problem.choices[choice] = self.anchored_alternatives(
                     choice, number, copy, sources
                 )
-        for eclass, variants in self.variants.items():
-            plain = self.plains.get(eclass)
-            if plain is not None:
-                self.problem.choices[plain].extend(
-                    Alternative(0, (-1,), (variant,), NO_GROUP, (Make.SAME,))
-                    for variant in variants
-                )
+        if self.variants:
+            for eclass, plain in self.plains.items():
+                self.problem.choices[plain].extend(self.through_variants(eclass))
         self.close_groups()
         return Choices(self.problem, self.eclass, self.cuts, self.class_of, self.members)
 
@@ -179,13 +175,19 @@ class _Chooser:
             at = term.sources[0] if term is not None and term.op == "slice" else None
         if copy == 0 and not self.is_empty(number) and self.is_lone(eclass, sources):
             return self.plain(eclass)
-        if sources and self.storage(number) != number:
-            # Views of one class, storage and geometry are one, however they came about.
-            place = (eclass, self.anchors[self.storage(number), copy], *self.geometry(number))
-            if place in self.places:
-                return self.places[place]
-            self.places[place] = len(self.eclass)
-        choice = self.new(eclass, plain=False)
+        # Views of one class, storage and geometry are one, however they came about, and so are
+        # fresh tensors of one class and geometry.
+        storage = self.storage(number)
+        if self.is_fresh(number):
+            lies_in: Hashable = copy
+        elif sources and storage != number:
+            lies_in = ("storage", self.anchors[storage, copy])
+        else:
+            lies_in = ("own", number, copy)
+        place = (eclass, lies_in, self.geometry(number))
+        if place in self.places:
+            return self.places[place]
+        choice = self.places[place] = self.new(eclass, plain=False)
         self.waiting.append((choice, number, copy, sources))
         if copy == 0:
             self.variants.setdefault(eclass, []).append(choice)
@@ -218,7 +220,14 @@ class _Chooser:
     def is_alias(self, number: int) -> bool:
         """Whether a value lies in the storage of its base. A reshape does where it needn't copy."""
         value = self.values[number]
-        return self.is_view(number) if value.term is not None else aliased(value.nodes[0]) is not None
+        return (
+            self.is_view(number) if value.term is not None else aliased(value.nodes[0]) is not None
+        )
+
+    def is_fresh(self, number: int) -> bool:
+        """Whether a value is a tensor that its node makes."""
+        is_call = self.values[number].nodes[0].op == "call_function"
+        return is_call and not self.is_alias(number)
 
     def is_view(self, number: int) -> bool:
         """Whether a value is a slice or a select."""
@@ -245,18 +254,9 @@ class _Chooser:
         members = self.members.get(eclass, ())
         if len(members) == 1 and (eclass >= len(self.enodes) or not self.enodes[eclass]):
             return [self.node(members[0], 0, self.demand(members[0]))]
-        found: list[Alternative] = []
-        seen: set[Hashable] = set()
-        for number in members:
-            if self.is_view(number):
-                continue
-            value = self.values[number]
-            operands = self.demand(number)
-            if value.key is not None:
-                if (value.key, operands) in seen:
-                    continue
-                seen.add((value.key, operands))
-            found.append(self.node(number, 0, operands))
+        found = self.distinct(
+            (number, 0, self.demand(number)) for number in members if not self.is_view(number)
+        )
         if eclass < len(self.enodes):
             for enode in self.enodes[eclass]:
                 for pieces, source in self.cuts_of(enode):
@@ -264,16 +264,27 @@ class _Chooser:
                         found.append(self.view(enode, pieces, self.plain(source)))
         return found
 
+    def through_variants(self, eclass: int) -> Iterator[Alternative]:
+        """What serves a plain choice too: anchored choices of the class, and pieces of such."""
+        for variant in self.variants.get(eclass, ()):
+            yield Alternative(0, (-1,), (variant,), NO_GROUP, (Make.SAME,))
+        for enode in self.enodes[eclass] if eclass < len(self.enodes) else ():
+            for pieces, source in self.cuts_of(enode):
+                if pieces is not None and source != eclass:
+                    for variant in self.variants.get(source, ()):
+                        yield self.view(enode, pieces, variant)
+
     def anchored_alternatives(
         self, choice: int, number: int, copy: int, sources: dict[int, int]
     ) -> list[Alternative]:
+        if self.is_fresh(number):
+            return self.distinct(
+                (each, copy, self.anchored_operands(each, copy))
+                for each in self.members[self.class_of[number]]
+                if self.is_fresh(each) and self.geometry(each) == self.geometry(number)
+            )
         if not self.is_view(number):
-            operands = self.demand(number)
-            base = self.base(number)
-            if base is not None:
-                below = self.copy_below(number, copy)
-                operands = (self.anchors[base, below], *operands[1:])
-            return [self.node(number, copy, operands)]
+            return [self.node(number, copy, self.anchored_operands(number, copy))]
         term = self.values[number].term
         assert term is not None
         if self.is_empty(number):
@@ -286,6 +297,27 @@ class _Chooser:
             for pieces, source in self.cuts_of(enode)
             if source in sources and sources[source] != choice
         ]
+
+    def distinct(self, nodes: Iterable[tuple[int, int, tuple[int, ...]]]) -> list[Alternative]:
+        """The nodes of several values; of those that call the same on the same, the first."""
+        found: list[Alternative] = []
+        seen: set[Hashable] = set()
+        for number, copy, operands in nodes:
+            key = self.values[number].key
+            if key is not None:
+                if (key, operands) in seen:
+                    continue
+                seen.add((key, operands))
+            found.append(self.node(number, copy, operands))
+        return found
+
+    def anchored_operands(self, number: int, copy: int) -> tuple[int, ...]:
+        """What the operands of a node have to be for its value to have its own layout."""
+        operands = self.demand(number)
+        base = self.base(number)
+        if base is None:
+            return operands
+        return (self.anchored(base, self.copy_below(number, copy)), *operands[1:])
 
     def node(self, number: int, copy: int, operands: tuple[int, ...]) -> Alternative:
         """One of the value's own nodes."""
@@ -404,17 +436,16 @@ class _Chooser:
         nodes: list[Node] = []
         map_arg(value.nodes[0].args, nodes.append)
         bases = []
-        storages: dict[int, list[Node]] = {}
+        storages: dict[int, dict[Node, None]] = {}
         for node, operand in zip(nodes, value.operands, strict=True):
             while (source := aliased(node)) is not None:
                 node = source
             bases.append(node)
             if node.op == "call_function":
-                storages.setdefault(self.storage(operand), []).append(node)
+                storage = self.anchored(self.storage(operand))
+                storages.setdefault(storage, {})[node] = None
         copy_of = {
-            node: copy
-            for sharing in storages.values()
-            for copy, node in enumerate(sorted(set(sharing)))
+            node: copy for sharing in storages.values() for copy, node in enumerate(sorted(sharing))
         }
         return tuple(
             [

@@ -12,7 +12,7 @@ from torch.fx import Node
 from egraph.extract import NO_GROUP, Alternative, Solution
 from lowering.aten import LISTS
 from lowering.choose import Choices, Make
-from lowering.read import Reading
+from lowering.read import Reading, Value
 
 aten = torch.ops.aten
 
@@ -75,6 +75,15 @@ def _source(node: Node) -> Node:
     return first
 
 
+def _same(value: Value, other: Value) -> bool:
+    """Whether the nodes of two equal values call the same on operands that are equal in turn."""
+    if len(value.operands) != len(other.operands) or len(set(other.operands)) < len(other.operands):
+        return False
+    if value.term is None or other.term is None:
+        return value.key is not None and value.key == other.key
+    return value.term.op == other.term.op and value.term.params == other.term.params
+
+
 class _Keeper:
     def __init__(self, reading: Reading, code: dict[int, int], choices: Choices) -> None:
         self.reading = reading
@@ -92,9 +101,16 @@ class _Keeper:
         return None
 
     def nodes(self, each: Alternative) -> Iterator[Node]:
-        """The nodes of a value, the one that the copy is called for first."""
+        """The nodes that a copy of a value may be, in the order of preference."""
         _, number, copy = each.label
-        nodes = self.reading.values[number].nodes
+        value = self.reading.values[number]
+        nodes = value.nodes
+        members = self.choices.members[self.choices.class_of[number]]
+        if len(members) > 1:
+            others = [self.reading.values[member] for member in members if member != number]
+            nodes = sorted(
+                [*nodes, *(node for other in others if _same(value, other) for node in other.nodes)]
+            )
         yield from nodes[copy:]
         yield from nodes[:copy]
 

@@ -262,12 +262,18 @@ class _Planner:
             seen = set(stack)
             while stack:
                 for item in readers.get(stack.pop(), ()):
-                    node = self.made.get(item)
                     if item in seen:
                         continue
                     seen.add(item)
+                    node = self.made.get(item)
+                    if node is None and item >= 0 and self.chosen[item].label[0] == Make.NODE:
+                        # Another copy of a node, which comes after the write or isn't made yet.
+                        node = self.replaced(item)
+                        late = True
+                    else:
+                        late = isinstance(node, Node) and write < node
                     if isinstance(node, Node):
-                        if write < node and self.may_move(node):
+                        if late and self.may_move(node):
                             found.setdefault(write, []).append(item)
                         if aliased(node) is None:
                             continue
