@@ -15,6 +15,7 @@ from tests.lowering import fxjson, models
 from tests.lowering.make_data import DATA
 from tests.lowering.models import EXAMPLES, LAYOUTS, Example
 from tests.lowering.support import calls, targets
+from tests.lowering.sweeps import every
 
 aten = torch.ops.aten
 VERSIONS = ("2.13.0", "2.15.0")
@@ -53,7 +54,7 @@ def test_every_torch_gives_one_graph(name):
     assert len(set(texts.values())) == 1
 
 
-@pytest.mark.parametrize("name", NAMES[::3])
+@pytest.mark.parametrize("name", every(3, NAMES[::3]))
 def test_what_is_captured_now_is_that_graph_too(name):
     assert text_of(saturated("live", name)) == text_of(saturated(VERSIONS[0], name))
 

@@ -30,13 +30,16 @@ from tests.lowering.support import (
     shuffle,
     targets,
 )
+from tests.lowering.sweeps import every
 
 aten = torch.ops.aten
 ROOT = Path(__file__).parents[2]
 FILES = sorted(DATA.glob("*/*.json.gz"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize(
+    "path", every(5, FILES), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
 def test_graphs_of_every_torch(path: Path):
     """`check` saturates twice, and three shuffled copies."""
     loaded = fxjson.load(path)
@@ -119,7 +122,7 @@ def test_a_wrong_val_is_found(spoil):
 
 # Determinism -------------------------------------------------------------------------------------
 
-SETTINGS = [("0", "1"), ("1", "2"), ("2", "4"), ("3", "1"), ("4", "2"), ("0", "4"), ("1", "1")]
+SETTINGS = [("0", "1"), ("1", "4"), ("2", "2"), ("3", "1"), ("4", "2"), ("0", "4"), ("1", "1")]
 """Hash seeds and numbers of threads."""
 
 
@@ -155,13 +158,15 @@ def printed(setting: tuple[str, str], paths: list[str]) -> str:
     return result.stdout
 
 
-def test_every_process_prints_the_same_bytes():
+@pytest.mark.parametrize("count", [2, pytest.param(len(SETTINGS), marks=pytest.mark.slow)])
+def test_every_process_prints_the_same_bytes(count):
     paths = [str(path) for path in FILES[:: len(FILES) // 12]]
+    chosen = SETTINGS[:count]
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda setting: printed(setting, paths), SETTINGS))
+        results = list(pool.map(lambda setting: printed(setting, paths), chosen))
     assert results[0].count("saturated") == len(paths)
     assert len(results[0]) > 10_000
-    for setting, result in zip(SETTINGS, results, strict=True):
+    for setting, result in zip(chosen, results, strict=True):
         assert result == results[0], setting
 
 
@@ -237,9 +242,9 @@ def test_chains_of_any_kind(name):
     check(CHAINS[name](12))
 
 
-def saturate_deep(name: str) -> None:
-    """Saturate a chain 1,100 deep; on its own, so that a chain that grows can't take all memory."""
-    module = CHAINS[name](1100)
+def saturate_deep(name: str, depth: int = 1100) -> None:
+    """Saturate a chain, by default one deeper than Python's recursion goes."""
+    module = CHAINS[name](depth)
     report = saturate(module)
     assert report.stopped == "saturated", report.reason
     module.graph.lint()
@@ -261,16 +266,23 @@ def test_chains_1100_deep(name):
     saturate_deep(name)
 
 
-@pytest.mark.parametrize("name", GROWING)
-def test_chains_1100_deep_of_what_composes(name):
+@pytest.mark.parametrize(
+    ("depth", "names"),
+    [(200, GROWING), *[pytest.param(1100, (name,), marks=pytest.mark.slow) for name in GROWING]],
+    ids=str,
+)
+def test_deep_chains_of_what_composes(depth, names):
+    """In a process of their own, so that a chain that grows can't take all memory."""
     result = in_a_process(
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)); "
-        f"from tests.lowering.test_invariants import saturate_deep; saturate_deep({name!r})"
+        "from tests.lowering.test_invariants import saturate_deep; "
+        f"[saturate_deep(name, {depth}) for name in {names!r}]"
     )
     assert result.returncode == 0, result.stderr[-500:]
 
 
-def test_a_graph_of_50000_nodes():
+@pytest.mark.parametrize("layers", [500, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_a_graph_of_many_nodes(layers):
     """Layers with one val a kind of node: building them by propagation would take minutes."""
     b = Builder()
     x = b.input(4, 16)
@@ -289,7 +301,7 @@ def test_a_graph_of_50000_nodes():
         return node
 
     cuts = ((0, 8), (8, 12), (12, 16))
-    for layer in range(5_000):
+    for layer in range(layers):
         pieces = []
         for i, cut in enumerate(cuts):
             if layer % 2:
@@ -300,13 +312,13 @@ def test_a_graph_of_50000_nodes():
             pieces.append(call(aten.sin.default, vals["first"][:, : cut[1] - cut[0]], piece))
         y = call(aten.cat.default, vals["cat"], pieces, -1)
     graph.output((y,))
-    assert len(graph.nodes) > 40_000
+    assert len(graph.nodes) > 8 * layers
     report = saturate(graph)
     assert report.stopped == "saturated", report.reason
     graph.lint()
     assert targets(graph) == {
-        "aten.split_with_sizes.default": 5_000,
-        "getitem": 15_000,
-        "aten.sin.default": 15_000,
-        "aten.cat.default": 5_000,
+        "aten.split_with_sizes.default": layers,
+        "getitem": 3 * layers,
+        "aten.sin.default": 3 * layers,
+        "aten.cat.default": layers,
     }

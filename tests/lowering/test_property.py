@@ -1,7 +1,7 @@
 """What holds for every graph, on random ones.
 
-The suite runs few examples, the same ones each time. A long run, on other ones, goes on after a
-failure and ends with each failure's smallest program:
+The suite runs few examples, the same ones each time, and with `-m slow` more. A long run, on other
+ones, goes on after a failure and ends with each failure's smallest program:
 
     python -m tests.lowering.test_property --examples 20000 --seed 1
 """
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, reject, seed, settings
 from hypothesis import strategies as st
 from torch import Tensor, fx
 from torch._ops import OpOverload
@@ -60,7 +60,8 @@ def check_program(program: Program, options: Options = Options()) -> None:
     module = build(program)
     before = copy_of(module)
     inputs = inputs_of(module, program.special)
-    assume(_runs(before, inputs))
+    if not _runs(before, inputs):
+        reject()
     try:
         check(module, inputs, options, shuffles=(1,))
         assert_no_dearer(cost_of(module.graph, options), cost_of(before.graph, options))
@@ -229,15 +230,37 @@ def _geometry(val: object) -> str:
 # The suite --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, suppress_health_check=list(HealthCheck))
-@given(programs(), OPTION)
+PROMISES = given(programs(), OPTION)
+SPELLINGS = given(programs(without=NOT_RESPELLED), st.integers(1, 9))
+
+
+def examples(count: int) -> settings:
+    return settings(max_examples=count, suppress_health_check=list(HealthCheck))
+
+
+@examples(100)
+@PROMISES
 def test_every_promise_holds(program: Program, options: Options) -> None:
     check_program(program, options)
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
-@given(programs(without=NOT_RESPELLED), st.integers(1, 9))
+@pytest.mark.slow
+@examples(1_000)
+@PROMISES
+def test_every_promise_holds_of_many_programs(program: Program, options: Options) -> None:
+    check_program(program, options)
+
+
+@examples(50)
+@SPELLINGS
 def test_spelling_makes_no_difference(program: Program, respell: int) -> None:
+    check_respelled(program, respell)
+
+
+@pytest.mark.slow
+@examples(500)
+@SPELLINGS
+def test_spelling_makes_no_difference_to_many_programs(program: Program, respell: int) -> None:
     check_respelled(program, respell)
 
 
