@@ -125,9 +125,8 @@ class _Extraction:
         self.inexact = 0
 
     def run(self) -> Solution:
-        uphill = self.uphill()
+        uphill = self.drop_loops(self.uphill())
         if uphill:
-            self.drop_loops(uphill)
             for cycle in self.find_cycles(uphill):
                 self.break_cycle(cycle)
         pending = self.close(self.roots)
@@ -155,24 +154,43 @@ class _Extraction:
         potential = self.potential
         if not potential:
             return list(range(len(self.alternatives)))
-        found = []
-        for choice, alternatives in enumerate(self.alternatives):
-            level = potential[choice]
-            for each in alternatives:
-                if any(potential[child] >= level for child in self.children(each)):
-                    found.append(choice)
-                    break
-        return found
+        return [choice for choice in range(len(self.alternatives)) if self.is_uphill(choice)]
 
-    def drop_loops(self, choices: list[int]) -> None:
-        """Drop alternatives that need the very choice that they make."""
-        for choice in choices:
-            kept = [e for e in self.alternatives[choice] if choice not in self.children(e)]
-            if len(kept) < len(self.alternatives[choice]):
-                self.alternatives[choice] = kept
-                self.drop_groups(
-                    [c for group in self.groups if choice in group.members for c in group.members]
-                )
+    def is_uphill(self, choice: int) -> bool:
+        potential = self.potential
+        level = potential[choice]
+        for each in self.alternatives[choice]:
+            children = each.children if each.group == NO_GROUP else self.children(each)
+            if children and max([potential[child] for child in children]) >= level:
+                return True
+        return False
+
+    def drop_loops(self, uphill: list[int]) -> list[int]:
+        """Drop alternatives that need what they make, or what can't be made without it.
+
+        Returns:
+            The choices that still are uphill.
+        """
+        left = []
+        for choice in uphill:
+            before = self.alternatives[choice]
+            after = [each for each in before if not self.loops(choice, each)]
+            if len(after) < len(before):
+                self.alternatives[choice] = after
+                lost = {each.group for each in before} - {each.group for each in after}
+                for group in sorted(lost - {NO_GROUP}):
+                    self.drop_groups(list(self.groups[group].members))
+            if not self.potential or self.is_uphill(choice):
+                left.append(choice)
+        return left
+
+    def loops(self, choice: int, each: Alternative) -> bool:
+        """Whether an alternative of a choice needs it, by itself or in all ways to make a child."""
+        for child in self.children(each):
+            others = self.alternatives[child]
+            if child == choice or (others and all(choice in self.children(o) for o in others)):
+                return True
+        return False
 
     def find_cycles(self, starts: Iterable[int], within: set[int] | None = None) -> list[list[int]]:
         """Strongly connected components of more than one choice."""
@@ -278,18 +296,18 @@ class _Extraction:
         """
         pending = []
         stack = [start for start in starts if start not in self.needed]
-        needed, chosen = self.needed, self.chosen
+        needed, chosen, all_alternatives = self.needed, self.chosen, self.alternatives
         while stack:
             choice = stack.pop()
             if choice in needed:
                 continue
             needed.add(choice)
-            self.rank.setdefault(choice, len(self.rank))
-            alternatives = self.alternatives[choice]
-            if len(alternatives) == 1 and alternatives[0].group == NO_GROUP:
-                chosen[choice] = alternatives[0]
-                stack.extend(alternatives[0].children)
+            alternatives = all_alternatives[choice]
+            if len(alternatives) == 1 and (only := alternatives[0]).group == NO_GROUP:
+                chosen[choice] = only
+                stack += only.children
             elif alternatives:
+                self.rank.setdefault(choice, len(self.rank))
                 pending.append(choice)
                 first, *others = [self.children(each) for each in alternatives]
                 stack.extend([c for c in first if all(c in other for other in others)])

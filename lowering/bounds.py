@@ -67,6 +67,11 @@ class Bounds:
         """Note that a node of the graph holds a symbolic number."""
         self._held.add(number.node.expr)
 
+    @property
+    def has_symbols(self) -> bool:
+        """Whether any node of the graph holds a symbolic number."""
+        return bool(self._held)
+
     def can_write(self, bound: int, whole: int) -> bool:
         """Whether a bound can be an argument.
 

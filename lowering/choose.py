@@ -23,6 +23,7 @@ from egraph.facts import Wanted
 from lowering.costs import Costs
 from lowering.mutation import aliased
 from lowering.read import Reading, Value
+from lowering.storage import Storages, cuts_of
 
 
 class Make(IntEnum):
@@ -59,6 +60,7 @@ class Choices(NamedTuple):
         cuts: what each group makes.
         class_of: e-class of each value.
         members: values of each e-class.
+        variants: whether an alternative may be another choice (Make.SAME).
     """
 
     problem: Problem
@@ -66,6 +68,7 @@ class Choices(NamedTuple):
     cuts: list[Cuts]
     class_of: list[int]
     members: dict[int, list[int]]
+    variants: bool
 
 
 BLIND_OPERANDS: dict[object, tuple[int, ...]] = {torch.ops.aten.copy_.default: (1,)}
@@ -86,11 +89,15 @@ class _Chooser:
         self.class_of: list[int] = []
         self.members: dict[int, list[int]] = {}
         fresh = len(eclasses.enodes)
+        of = eclasses.of
         for number in range(len(self.values)):
-            eclass = eclasses.of.get(number, fresh)
-            fresh += eclass == fresh
+            eclass = of.get(number, fresh)
+            if eclass == fresh:
+                fresh += 1
+                self.members[eclass] = [number]
+            else:
+                self.members.setdefault(eclass, []).append(number)
             self.class_of.append(eclass)
-            self.members.setdefault(eclass, []).append(number)
         self.problem = Problem()
         self.eclass: list[int] = []
         self.cuts: list[Cuts] = []
@@ -99,28 +106,73 @@ class _Chooser:
         self.places: dict[Hashable, int] = {}
         self.variants: dict[int, list[int]] = {}
         self.groups: dict[tuple[int, int], int] = {}
+        self.makers: list[dict[int, list[int]]] = []
         self.waiting: list[tuple[int, int, int, dict[int, int]]] = []
-        self.heights = self.measure()
-        self.shared = self.share() if reading.mutation else {}
+        self.heights = _heights(self.values)
+        self.storages = Storages(reading)
+        mutation = reading.mutation
+        self.shared = self.storages.reached(self.class_of, self.enodes) if mutation else {}
+        self.fixed: list[int] = []
 
     def run(self) -> Choices:
+        self.fix()
+        has_symbols = self.reading.bounds.has_symbols
         for number, value in enumerate(self.values):
             # Sizes stay for now: bounds of slices refer to them without being their users.
-            if value.root or isinstance(self.val(number), torch.SymInt):
+            if value.root or (has_symbols and isinstance(self.storages.val(number), torch.SymInt)):
                 self.problem.roots.append(self.plain(self.class_of[number]))
         while self.waiting:
             choice, number, copy, sources = self.waiting.pop()
             if number < 0:
-                self.problem.choices[choice] = self.plain_alternatives(self.eclass[choice])
+                self.problem.choices[choice] = self.plain_alternatives(choice, self.eclass[choice])
             else:
                 self.problem.choices[choice] = self.anchored_alternatives(
                     choice, number, copy, sources
                 )
         if self.variants:
             for eclass, plain in self.plains.items():
-                self.problem.choices[plain].extend(self.through_variants(eclass))
+                self.problem.choices[plain].extend(self.through_variants(plain, eclass))
         self.close_groups()
-        return Choices(self.problem, self.eclass, self.cuts, self.class_of, self.members)
+        return Choices(
+            self.problem,
+            self.eclass,
+            self.cuts,
+            self.class_of,
+            self.members,
+            bool(self.variants),
+        )
+
+    def fix(self) -> None:
+        """Set up the choices of values that are all that their classes have.
+
+        `fixed` has the choice of each such value, and -1 for the others. Most of a graph is so, and
+        most of that is computed from such values only: then there is nothing to find out.
+        """
+        enodes, members, bases = self.enodes, self.members, self.storages.base
+        choices, potential, eclasses = self.problem.choices, self.problem.potential, self.eclass
+        fixed, plains, known = self.fixed, self.plains, len(self.enodes)
+        node = Make.NODE
+        for number, (eclass, value) in enumerate(zip(self.class_of, self.values, strict=True)):
+            base = bases[number]
+            if (
+                (eclass < known and (enodes[eclass] or len(members[eclass]) > 1))
+                or (base is not None and fixed[base] < 0)
+                or value.root
+            ):
+                fixed.append(-1)
+                continue
+            choice = len(eclasses)
+            fixed.append(choice)
+            plains[eclass] = choice
+            eclasses.append(eclass)
+            potential.append(2 * number + 1)
+            children = tuple([fixed[operand] for operand in value.operands])
+            if -1 in children:
+                choices.append([])
+                self.waiting.append((choice, -1, 0, {}))
+            else:
+                label = (node, number, 0)
+                choices.append([Alternative(self.cost(value), (), children, NO_GROUP, label)])
 
     # Choices
 
@@ -147,44 +199,49 @@ class _Chooser:
             number: the value.
             copy: 0, or the number of a storage that must be another than that of copy 0.
         """
+        if copy == 0 and self.fixed[number] >= 0:
+            return self.fixed[number]
         chain: list[tuple[int, int]] = []
         at: int | None = number
         which = copy
         while at is not None and (at, which) not in self.anchors:
+            if which == 0 and self.fixed[at] >= 0:
+                self.anchors[at, 0] = self.fixed[at]
+                break
             chain.append((at, which))
             which = self.copy_below(at, which)
-            at = self.base(at)
+            at = self.storages.base[at]
         for each in reversed(chain):
             self.anchors[each] = self.anchor(*each)
         return self.anchors[number, copy]
 
     def copy_below(self, number: int, copy: int) -> int:
         """The copy that a value's base has to be: the same for a view, any for a fresh tensor."""
-        return copy if self.is_alias(number) else 0
+        return copy if self.storages.is_alias(number) else 0
 
     def anchor(self, number: int, copy: int) -> int:
         eclass = self.class_of[number]
-        if copy == 0 and not isinstance(self.val(number), torch.Tensor):
+        if copy == 0 and not isinstance(self.storages.val(number), torch.Tensor):
             return self.plain(eclass)
         sources: dict[int, int] = {}
-        at = self.base(number)
+        at = self.storages.base[number]
         below = self.copy_below(number, copy)
         while at is not None:
             sources.setdefault(self.class_of[at], self.anchors[at, below])
             term = self.values[at].term
             at = term.sources[0] if term is not None and term.op == "slice" else None
-        if copy == 0 and not self.is_empty(number) and self.is_lone(eclass, sources):
+        if copy == 0 and not self.storages.is_empty(number) and self.is_lone(eclass, sources):
             return self.plain(eclass)
         # Views of one class, storage and geometry are one, however they came about, and so are
         # fresh tensors of one class and geometry.
-        storage = self.storage(number)
-        if self.is_fresh(number):
+        storage = self.storages.storage(number)
+        if self.storages.is_fresh(number):
             lies_in: Hashable = copy
         elif sources and storage != number:
             lies_in = ("storage", self.anchors[storage, copy])
         else:
             lies_in = ("own", number, copy)
-        place = (eclass, lies_in, self.geometry(number))
+        place = (eclass, lies_in, self.storages.geometry(number))
         if place in self.places:
             return self.places[place]
         choice = self.places[place] = self.new(eclass, plain=False)
@@ -193,14 +250,6 @@ class _Chooser:
             self.variants.setdefault(eclass, []).append(choice)
         return choice
 
-    def geometry(self, number: int) -> tuple[Hashable, ...]:
-        """The exact strides and storage offset of a value."""
-        val = self.val(number)
-        if not isinstance(val, torch.Tensor):
-            return (number,)
-        code = self.reading.bounds.code
-        return (tuple(map(code, val.stride())), code(val.storage_offset()))
-
     def is_lone(self, eclass: int, sources: dict[int, int]) -> bool:
         """Whether everything in a class has one layout and storage, given those of its sources."""
         if any(self.plains.get(each) != choice for each, choice in sources.items()):
@@ -208,93 +257,62 @@ class _Chooser:
         members = self.members[eclass]
         if eclass >= len(self.enodes) or not self.enodes[eclass]:
             return len(members) == 1
-        return all(self.is_view(each) for each in members) and all(
-            source in sources for enode in self.enodes[eclass] for _, source in self.cuts_of(enode)
+        return all(self.storages.is_view(each) for each in members) and all(
+            source in sources
+            for enode in self.enodes[eclass]
+            for _, source in cuts_of(enode, self.enodes)
         )
-
-    def is_empty(self, number: int) -> bool:
-        """Whether a value is an empty slice."""
-        term = self.values[number].term
-        return term is not None and term.op == "slice" and term.params[1] == term.params[2]
-
-    def is_alias(self, number: int) -> bool:
-        """Whether a value lies in the storage of its base. A reshape does where it needn't copy."""
-        value = self.values[number]
-        return (
-            self.is_view(number) if value.term is not None else aliased(value.nodes[0]) is not None
-        )
-
-    def is_fresh(self, number: int) -> bool:
-        """Whether a value is a tensor that its node makes."""
-        is_call = self.values[number].nodes[0].op == "call_function"
-        return is_call and not self.is_alias(number)
-
-    def is_view(self, number: int) -> bool:
-        """Whether a value is a slice or a select."""
-        term = self.values[number].term
-        return term is not None and term.op in ("slice", "select")
-
-    def base(self, number: int) -> int | None:
-        """The operand that a value's exact layout, or its storage, depends on."""
-        value = self.values[number]
-        if value.term is not None:
-            return None if value.term.op == "cat" else value.term.sources[0]
-        sig = value.signature
-        if value.root or not value.operands or not (sig.follows or sig.aliases[:1] == (0,)):
-            return None
-        return value.operands[0]
-
-    def val(self, number: int) -> object:
-        """What the value is, as a fake tensor."""
-        return self.values[number].nodes[0].meta.get("val")
 
     # Alternatives
 
-    def plain_alternatives(self, eclass: int) -> list[Alternative]:
+    def plain_alternatives(self, choice: int, eclass: int) -> list[Alternative]:
         members = self.members.get(eclass, ())
         if len(members) == 1 and (eclass >= len(self.enodes) or not self.enodes[eclass]):
             return [self.node(members[0], 0, self.demand(members[0]))]
         found = self.distinct(
-            (number, 0, self.demand(number)) for number in members if not self.is_view(number)
+            (number, 0, self.demand(number))
+            for number in members
+            if not self.storages.is_view(number)
         )
         if eclass < len(self.enodes):
             for enode in self.enodes[eclass]:
-                for pieces, source in self.cuts_of(enode):
+                for pieces, source in cuts_of(enode, self.enodes):
                     if source != eclass:
-                        found.append(self.view(enode, pieces, self.plain(source)))
+                        found.append(self.view(choice, enode, pieces, self.plain(source)))
         return found
 
-    def through_variants(self, eclass: int) -> Iterator[Alternative]:
+    def through_variants(self, choice: int, eclass: int) -> Iterator[Alternative]:
         """What serves a plain choice too: anchored choices of the class, and pieces of such."""
         for variant in self.variants.get(eclass, ()):
             yield Alternative(0, (-1,), (variant,), NO_GROUP, (Make.SAME,))
         for enode in self.enodes[eclass] if eclass < len(self.enodes) else ():
-            for pieces, source in self.cuts_of(enode):
+            for pieces, source in cuts_of(enode, self.enodes):
                 if pieces is not None and source != eclass:
                     for variant in self.variants.get(source, ()):
-                        yield self.view(enode, pieces, variant)
+                        yield self.view(choice, enode, pieces, variant)
 
     def anchored_alternatives(
         self, choice: int, number: int, copy: int, sources: dict[int, int]
     ) -> list[Alternative]:
-        if self.is_fresh(number):
+        if self.storages.is_fresh(number):
             return self.distinct(
                 (each, copy, self.anchored_operands(each, copy))
                 for each in self.members[self.class_of[number]]
-                if self.is_fresh(each) and self.geometry(each) == self.geometry(number)
+                if self.storages.is_fresh(each)
+                and self.storages.geometry(each) == self.storages.geometry(number)
             )
-        if not self.is_view(number):
+        if not self.storages.is_view(number):
             return [self.node(number, copy, self.anchored_operands(number, copy))]
         term = self.values[number].term
         assert term is not None
-        if self.is_empty(number):
+        if self.storages.is_empty(number):
             # Empty slices are one value, wherever they start; where that is seen, it stays.
             enode = ENode("slice", (self.class_of[term.sources[0]],), term.params)
-            return [self.view(enode, None, self.anchors[term.sources[0], copy])]
+            return [self.view(choice, enode, None, self.anchors[term.sources[0], copy])]
         return [
-            self.view(enode, pieces, sources[source])
+            self.view(choice, enode, pieces, sources[source])
             for enode in self.enodes[self.class_of[number]]
-            for pieces, source in self.cuts_of(enode)
+            for pieces, source in cuts_of(enode, self.enodes)
             if source in sources and sources[source] != choice
         ]
 
@@ -314,7 +332,7 @@ class _Chooser:
     def anchored_operands(self, number: int, copy: int) -> tuple[int, ...]:
         """What the operands of a node have to be for its value to have its own layout."""
         operands = self.demand(number)
-        base = self.base(number)
+        base = self.storages.base[number]
         if base is None:
             return operands
         return (self.anchored(base, self.copy_below(number, copy)), *operands[1:])
@@ -322,17 +340,19 @@ class _Chooser:
     def node(self, number: int, copy: int, operands: tuple[int, ...]) -> Alternative:
         """One of the value's own nodes."""
         value = self.values[number]
-        sig = value.signature
-        if value.nodes[0].op != "output" and len(set(value.operands)) < len(value.operands):
+        if len(set(value.operands)) < len(value.operands) and value.nodes[0].op != "output":
             operands = self.agreed(value, operands)
-        if value.nodes[0].op != "call_function":
-            cost = 0
-        elif value.term is None and (sig.follows or sig.follows_row_major or sig.free):
-            cost = self.costs.view
-        else:
-            cost = self.costs.kernel
         order = (0, self.heights[number], number)
-        return Alternative(cost, order, operands, NO_GROUP, (Make.NODE, number, copy))
+        return Alternative(self.cost(value), order, operands, NO_GROUP, (Make.NODE, number, copy))
+
+    def cost(self, value: Value) -> int:
+        """What a node of a value costs by itself."""
+        sig = value.signature
+        if value.nodes[0].op != "call_function":
+            return 0
+        if value.term is None and (sig.follows or sig.follows_row_major or sig.free):
+            return self.costs.view
+        return self.costs.kernel
 
     def agreed(self, value: Value, operands: tuple[int, ...]) -> tuple[int, ...]:
         """One choice for each operand that stands at several places: an anchored one serves all."""
@@ -342,7 +362,7 @@ class _Chooser:
                 choice_of[operand] = choice
         return tuple([choice_of[operand] for operand in value.operands])
 
-    def view(self, enode: ENode, pieces: ENode | None, source: int) -> Alternative:
+    def view(self, choice: int, enode: ENode, pieces: ENode | None, source: int) -> Alternative:
         """A slice or select of a source, or a piece of a list of its pieces."""
         below = self.height(self.eclass[source])
         if pieces is None:
@@ -354,35 +374,24 @@ class _Chooser:
         if group is None:
             group = self.groups[key] = len(self.cuts)
             self.cuts.append(Cuts(pieces.op, pieces.params, source))
+            self.makers.append({})
+        self.makers[group].setdefault(enode.params[0], []).append(choice)
         order = (2, below, *pieces.params)
         return Alternative(self.costs.piece, order, (), group, (Make.PIECE, *enode.params))
 
-    def cuts_of(self, enode: ENode) -> list[tuple[ENode | None, int]]:
-        """What a view e-node is a view of: the list it is a piece of, if any, and the e-class."""
-        if enode.op in ("slice", "select"):
-            return [(None, enode.children[0])]
-        if enode.op == "piece":
-            lists = self.enodes[enode.children[0]]
-            return [(each, each.children[0]) for each in lists]
-        return []
-
     def close_groups(self) -> None:
         """Give each group its members, and drop groups with a piece that nobody may want."""
-        makers: list[dict[int, list[int]]] = [{} for _ in self.cuts]
-        for choice, alternatives in enumerate(self.problem.choices):
-            for each in alternatives:
-                if each.group != NO_GROUP:
-                    makers[each.group].setdefault(each.label[1], []).append(choice)
         dropped: set[tuple[int, int]] = set()
-        for group, (cuts, by_piece) in enumerate(zip(self.cuts, makers, strict=True)):
+        for group, (cuts, by_piece) in enumerate(zip(self.cuts, self.makers, strict=True)):
             count = self.count(cuts)
             members = []
             for i in range(count):
                 # A piece that is wanted plain and anchored is made anchored, and shared.
                 wanting = by_piece.get(i, [])
-                best = min(wanting, key=self.preference, default=-1)
+                best = min(wanting, key=self.preference) if len(wanting) > 1 else [*wanting, -1][0]
                 members.append(best)
-                dropped.update((choice, group) for choice in wanting if choice != best)
+                if len(wanting) > 1:
+                    dropped.update((choice, group) for choice in wanting if choice != best)
             if -1 in members:
                 dropped.update((choice, group) for each in by_piece.values() for choice in each)
                 members = []
@@ -400,7 +409,7 @@ class _Chooser:
         """How many pieces a group makes."""
         if cuts.op == "split":
             return len(cuts.params) - 2
-        val = self.val(self.members[self.eclass[cuts.source]][0])
+        val = self.storages.val(self.members[self.eclass[cuts.source]][0])
         assert isinstance(val, torch.Tensor)
         return val.size(cuts.params[0])
 
@@ -442,7 +451,7 @@ class _Chooser:
                 node = source
             bases.append(node)
             if node.op == "call_function":
-                storage = self.anchored(self.storage(operand))
+                storage = self.anchored(self.storages.storage(operand))
                 storages.setdefault(storage, {})[node] = None
         copy_of = {
             node: copy for sharing in storages.values() for copy, node in enumerate(sorted(sharing))
@@ -454,12 +463,6 @@ class _Chooser:
             ]
         )
 
-    def storage(self, number: int) -> int:
-        """The value whose storage a value is a view of."""
-        while self.is_alias(number) and (base := self.base(number)) is not None:
-            number = base
-        return number
-
     def may_go_stale(self, number: int) -> bool:
         """Whether a fresh value, read when a storage may be written, could become a view of it."""
         mutation = self.reading.mutation
@@ -469,48 +472,24 @@ class _Chooser:
         reached = self.shared.get(self.class_of[number], ())
         return any(root is not own for root in reached)
 
-    def share(self) -> dict[int, list[Node]]:
-        """For each e-class, the written storages that an e-node of it may be a view of."""
-        above: dict[int, list[int]] = {}
-        for number in range(len(self.values)):
-            base = self.base(number)
-            term = self.values[number].term
-            if base is not None and (term is None or term.op != "scatter"):
-                above.setdefault(self.class_of[base], []).append(self.class_of[number])
-        for eclass, enodes in enumerate(self.enodes):
-            for enode in enodes:
-                for _, source in self.cuts_of(enode):
-                    above.setdefault(source, []).append(eclass)
-        reached: dict[int, list[Node]] = {}
-        for root in self.reading.mutation.roots:
-            stack = [
-                self.class_of[self.reading.of[leaf]]
-                for leaf in self.reading.mutation.leaves(root)
-                if leaf in self.reading.of
-            ]
-            seen = set(stack)
-            while stack:
-                eclass = stack.pop()
-                reached.setdefault(eclass, []).append(root)
-                for each in above.get(eclass, ()):
-                    if each not in seen:
-                        seen.add(each)
-                        stack.append(each)
-        return reached
-
     # Order
-
-    def measure(self) -> list[int]:
-        """The height of each value: the longest way down to an input."""
-        heights: list[int] = []
-        for value in self.values:
-            heights.append(1 + max([heights[each] for each in value.operands], default=-1))
-        return heights
 
     def height(self, eclass: int) -> int:
         """The height of an e-class: the least of its values'; new classes come last."""
         members = self.members.get(eclass)
         return min(self.heights[each] for each in members) if members else len(self.values)
+
+
+def _heights(values: list[Value]) -> list[int]:
+    """The height of each value: the longest way down to an input."""
+    heights: list[int] = []
+    for value in values:
+        height = 0
+        for operand in value.operands:
+            if heights[operand] >= height:
+                height = heights[operand] + 1
+        heights.append(height)
+    return heights
 
 
 def named(found: Choices, solution: Solution, eclasses: EClasses) -> Wanted | None:
@@ -521,7 +500,10 @@ def named(found: Choices, solution: Solution, eclasses: EClasses) -> Wanted | No
     written: set[tuple[int, ...]] = set()
     selected: set[tuple[int, ...]] = set()
     for each in solution.chosen.values():
-        make, *params = each.label
+        make = each.label[0]
+        if make == Make.NODE or make == Make.SAME:
+            continue
+        params = each.label[1:]
         if make == Make.SLICE and params[1] != params[2]:
             written.add((found.eclass[each.children[0]], *params))
         elif make == Make.SELECT:

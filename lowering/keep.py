@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -91,7 +91,7 @@ class _Keeper:
         self.choices = choices
         self.out = Kept({}, {}, {})
 
-    def give(self, item: int, nodes: Iterator[Node] | list[Node] | tuple[Node, ...]) -> Node | None:
+    def give(self, item: int, nodes: Iterable[Node]) -> Node | None:
         """Give an item the first of the nodes that is free."""
         for node in nodes:
             if node not in self.out.item_of:
@@ -100,7 +100,7 @@ class _Keeper:
                 return node
         return None
 
-    def nodes(self, each: Alternative) -> Iterator[Node]:
+    def nodes(self, each: Alternative) -> list[Node]:
         """The nodes that a copy of a value may be, in the order of preference."""
         _, number, copy = each.label
         value = self.reading.values[number]
@@ -111,8 +111,7 @@ class _Keeper:
             nodes = sorted(
                 [*nodes, *(node for other in others if _same(value, other) for node in other.nodes)]
             )
-        yield from nodes[copy:]
-        yield from nodes[:copy]
+        return nodes[copy:] + nodes[:copy] if copy else nodes
 
     def cuts(self, choice: int, each: Alternative) -> Iterator[Node]:
         """The slices, or selects, that cut the same out of something equal."""

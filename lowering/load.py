@@ -63,6 +63,7 @@ class _Loader:
         self.facts = Facts()
         self.code: dict[int, int] = {}
         self.metas: dict[Meta, int] = {}
+        self.known: dict[Hashable, Meta | None] = {}
         self.lists: dict[tuple[int, ...], int] = {(): 0}
         self.keys: dict[Hashable, int] = {}
 
@@ -135,13 +136,16 @@ class _Loader:
         known = tensor_layout_key(val)
         if known is None:
             return None
-        layout = layout_key(sizes, strides, conj=known.layout.conj, neg=known.layout.neg)
-        if layout is None:
-            return None
         code = self.reading.bounds.code
-        shape = tuple(map(code, sizes))
-        exact = None if ones_settled(sizes, strides) else tuple(map(code, strides))
-        return Meta(shape, known.dtype, known.device, layout, exact)
+        shape, exact = tuple(map(code, sizes)), tuple(map(code, strides))
+        memo = (shape, exact, known.dtype, known.device, known.layout.conj, known.layout.neg)
+        if memo not in self.known:
+            layout = layout_key(sizes, strides, conj=known.layout.conj, neg=known.layout.neg)
+            seen = None if ones_settled(sizes, strides) else exact
+            self.known[memo] = (
+                None if layout is None else Meta(shape, known.dtype, known.device, layout, seen)
+            )
+        return self.known[memo]
 
     def scatter(self, y: int, x: int, s: int, d: int, a: int, b: int) -> None:
         """Load what slices of scatter `y` have in common with its source and with its base."""
@@ -208,32 +212,38 @@ class _Loader:
             joined.update(value.operands)
             for source in value.operands:
                 parent[find(source)] = find(number)
-        opaque = [(n, value) for n, value in enumerate(self.values) if value.key is not None]
+        opaque = [
+            (n, value.key, value.operands)
+            for n, value in enumerate(self.values)
+            if value.key is not None and value.operands
+        ]
         twins: set[int] = set()
         changed = True
         while changed:
             changed = False
             found: dict[Hashable, int] = {}
-            for number, value in opaque:
-                if joined.isdisjoint(value.operands):
-                    continue
-                operands = tuple([find(each) for each in value.operands])
-                other = found.setdefault((value.key, operands), number)
+            for number, key, operands in opaque:
+                if len(operands) == 1:
+                    other = found.setdefault((key, find(operands[0])), number)
+                else:
+                    other = found.setdefault((key, *[find(each) for each in operands]), number)
                 if other != number:
                     twins.update((number, other))
                     joined.update((number, other))
-                    if find(other) != find(number):
-                        parent[find(other)] = find(number)
-                        changed = True
+                    root, into = find(number), find(other)
+                    if root != into:
+                        parent[root] = into
+                        # Whoever was compared by the old root has to be compared again.
+                        changed = changed or root != number
         for number in sorted(twins):
             value = self.values[number]
-            key: Hashable = value.key
+            call: Hashable = value.key
             if self.reading.sees_layout(number):
-                key = (key, tuple([self.exact(n) for n in value.operands if n in joined]))
+                call = (call, tuple([self.exact(n) for n in value.operands if n in joined]))
             self.facts.op.append(
                 (
                     number,
-                    self.keys.setdefault(key, len(self.keys)),
+                    self.keys.setdefault(call, len(self.keys)),
                     self.operands(value.operands),
                 )
             )

@@ -8,7 +8,7 @@ viewed another storage, from stride arithmetic.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -57,6 +57,7 @@ class _Planner:
         self.choices = choices
         self.last_dim = last_dim
         self.solution = solution
+        self.variants = choices.variants
         self.chosen = solution.chosen
         kept = keep(reading, code, choices, solution)
         self.kept = kept.item_of
@@ -66,13 +67,19 @@ class _Planner:
         self.made.update(kept.node_of)
         self.vals: dict[Node, object] = {}
         self.placed: set[int] = set()
-        symbols = {
+        self.sizes = Sizes(reading.bounds, code, self.symbols(), self.out)
+
+    def symbols(self) -> dict[object, int]:
+        """The choice of the node that holds each symbolic expression."""
+        if not self.reading.bounds.has_symbols:
+            return {}
+        return {
             symbol: choice
             for choice, each in self.chosen.items()
             if each.label[0] == Make.NODE
-            and (symbol := expression_of(reading.node(each.label[1]).meta.get("val"))) is not None
+            and (symbol := expression_of(self.reading.node(each.label[1]).meta.get("val")))
+            is not None
         }
-        self.sizes = Sizes(reading.bounds, code, symbols, self.out)
 
     def run(self) -> Plan:
         hoisted = self.hoisted()
@@ -85,7 +92,7 @@ class _Planner:
                     self.place(reader, node)
             if item in self.placed:
                 continue
-            if all(part in self.placed for part in self.parts(item)):
+            if self.placed.issuperset(self.parts(item)):
                 self.placed.add(item)
                 self.settle(item, node)
             else:
@@ -133,11 +140,11 @@ class _Planner:
 
     def resolve(self, choice: int) -> int:
         """The choice that makes what a choice is, through anchored ones."""
-        return self.solution.resolve(choice, Make.SAME)
+        return self.solution.resolve(choice, Make.SAME) if self.variants else choice
 
     def now(self, choice: int) -> AnyNode:
         """The node that stands for a choice."""
-        return self.made[self.resolve(choice)]
+        return self.made[self.resolve(choice) if self.variants else choice]
 
     def placed_node(self, choice: int, before: Node) -> AnyNode:
         """The node of a choice, put in front of a node unless it stands there already."""
@@ -145,13 +152,15 @@ class _Planner:
             self.place(choice, before)
         return self.made[choice]
 
-    def parts(self, item: int) -> list[int]:
+    def parts(self, item: int) -> Sequence[int]:
         """What has to stand in front of an item: choices, and groups as ~group."""
         if item < 0:
             return [self.resolve(self.choices.cuts[~item].source)]
         each = self.chosen[item]
         if each.group != NO_GROUP:
-            return [~each.group]
+            return (~each.group,)
+        if not self.variants:
+            return each.children
         return [self.resolve(child) for child in each.children]
 
     def place(self, item: int, before: Node) -> None:
@@ -218,7 +227,7 @@ class _Planner:
             return New(node.target, args, self.propagated(item, node), like, kwargs)
         source = self.now(each.children[0])
         d = params[0]
-        val = self.cut_val(item, source)
+        val = self.cut_val(each, like, source)
         if make == Make.SELECT:
             return New(aten.select.int, (source, self.dim(d, source), params[1]), val, like)
         where = Place(source, self.tensor(source).size(d), d, before, self.placed_node)
@@ -325,7 +334,7 @@ class _Planner:
             assert isinstance(vals, (list, tuple))
             self.revalue(node, vals[i])
             return
-        if not each.children or self.is_wired(each, node):
+        if not each.children or self.is_wired(each, node) or self.rewire_one(each, node):
             return
         args, kwargs = self.arguments(item, node)
         rewired = _changed(args, node.args) or _changed(kwargs, node.kwargs)
@@ -334,9 +343,30 @@ class _Planner:
         if not rewired and not self.vals:
             return
         if each.label[0] in (Make.SLICE, Make.SELECT):
-            self.revalue(node, self.cut_val(item, self.now(each.children[0])))
+            self.revalue(node, self.cut_val(each, node, self.now(each.children[0])))
         elif self.moved(item, node):
             self.revalue(node, self.propagated(item, node))
+
+    def rewire_one(self, each: Alternative, node: Node) -> bool:
+        """Rewire a node that has one operand; False if it has more, or none at the top level."""
+        inputs = node._input_nodes
+        if len(each.children) != 1 or len(inputs) != 1 or node.kwargs or node.op == "output":
+            return False
+        (old,) = inputs
+        new = self.now(each.children[0])
+        args = tuple([new if argument is old else argument for argument in node.args])
+        if new not in args:
+            return False
+        if new is not old:
+            self.out.edits.append(Rewire(node, args, {}))
+        before, after = old.meta.get("val"), self.val(new)
+        if before is after:
+            return True
+        if each.label[0] != Make.NODE:
+            self.revalue(node, self.cut_val(each, node, new))
+        elif _base(node) is old and not same_place(before, after):
+            self.revalue(node, propagate(node, args, {}, self.val))
+        return True
 
     def is_wired(self, each: Alternative, node: Node) -> bool:
         """Whether a node has the operands and vals of now already, as most have."""
@@ -398,12 +428,11 @@ class _Planner:
             vals.append(view_val(self.tensor(source), d, numbers, known))
         return vals
 
-    def cut_val(self, item: int, source: AnyNode) -> object:
-        _, d, *bounds = self.chosen[item].label
-        node = self.made.get(item)
-        known = (node if isinstance(node, Node) else self.replaced(item)).meta.get("val")
-        numbers = [self.sizes.number(each) for each in bounds]
-        return view_val(self.tensor(source), d, numbers, known)
+    def cut_val(self, each: Alternative, like: Node, source: AnyNode) -> object:
+        """The value of a slice or a select: that of a node like it, if it views the source."""
+        _, d, *bounds = each.label
+        numbers = [self.sizes.number(bound) for bound in bounds]
+        return view_val(self.tensor(source), d, numbers, like.meta.get("val"))
 
     def moved(self, item: int, node: Node) -> bool:
         """Whether a node's value depends on where an operand lies, and that has changed."""

@@ -65,7 +65,11 @@ def _resolve(argument: Any, made: dict[New, Node]) -> Any:
     if kind is New:
         return made[argument]
     if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
-        return type(argument)([_resolve(each, made) for each in argument])
+        parts = [
+            each if type(each) is Node or type(each) is int else _resolve(each, made)
+            for each in argument
+        ]
+        return parts if kind is list else kind(parts)
     if isinstance(argument, dict):
         return {key: _resolve(each, made) for key, each in argument.items()}
     if isinstance(argument, slice):

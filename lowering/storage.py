@@ -1,0 +1,113 @@
+"""Which values lie in one storage, as the graph that came in has them, and which could."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from torch.fx import Node
+
+from egraph.engine import ENode
+from lowering.mutation import aliased
+from lowering.read import Reading, Value
+
+
+class Storages:
+    """Where the values of a graph lie in memory.
+
+    Attributes:
+        base: for each value, the operand that its exact layout, or its storage, depends on.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.base: list[int | None] = [_base(value) for value in reading.values]
+
+    def val(self, number: int) -> object:
+        """What the value is, as a fake tensor."""
+        return self.reading.values[number].nodes[0].meta.get("val")
+
+    def is_view(self, number: int) -> bool:
+        """Whether a value is a slice or a select."""
+        term = self.reading.values[number].term
+        return term is not None and term.op in ("slice", "select")
+
+    def is_empty(self, number: int) -> bool:
+        """Whether a value is an empty slice."""
+        term = self.reading.values[number].term
+        return term is not None and term.op == "slice" and term.params[1] == term.params[2]
+
+    def is_alias(self, number: int) -> bool:
+        """Whether a value lies in the storage of its base. A reshape does where it needn't copy."""
+        value = self.reading.values[number]
+        if value.term is not None:
+            return self.is_view(number)
+        return self.base[number] is not None and aliased(value.nodes[0]) is not None
+
+    def is_fresh(self, number: int) -> bool:
+        """Whether a value is a tensor that its node makes."""
+        is_call = self.reading.values[number].nodes[0].op == "call_function"
+        return is_call and not self.is_alias(number)
+
+    def storage(self, number: int) -> int:
+        """The value whose storage a value is a view of."""
+        while self.is_alias(number):
+            base = self.base[number]
+            assert base is not None
+            number = base
+        return number
+
+    def geometry(self, number: int) -> tuple[Hashable, ...]:
+        """The exact strides and storage offset of a value."""
+        val = self.val(number)
+        if not isinstance(val, torch.Tensor):
+            return (number,)
+        code = self.reading.bounds.code
+        return (tuple(map(code, val.stride())), code(val.storage_offset()))
+
+    def reached(self, class_of: list[int], enodes: list[list[ENode]]) -> dict[int, list[Node]]:
+        """For each e-class, the written storages that an e-node of it may be a view of."""
+        above: dict[int, list[int]] = {}
+        for number, base in enumerate(self.base):
+            term = self.reading.values[number].term
+            if base is not None and (term is None or term.op != "scatter"):
+                above.setdefault(class_of[base], []).append(class_of[number])
+        for eclass, each in enumerate(enodes):
+            for enode in each:
+                for _, source in cuts_of(enode, enodes):
+                    above.setdefault(source, []).append(eclass)
+        found: dict[int, list[Node]] = {}
+        mutation = self.reading.mutation
+        for root in mutation.roots:
+            stack = [
+                class_of[self.reading.of[leaf]]
+                for leaf in mutation.leaves(root)
+                if leaf in self.reading.of
+            ]
+            seen = set(stack)
+            while stack:
+                eclass = stack.pop()
+                found.setdefault(eclass, []).append(root)
+                for upper in above.get(eclass, ()):
+                    if upper not in seen:
+                        seen.add(upper)
+                        stack.append(upper)
+        return found
+
+
+def cuts_of(enode: ENode, enodes: list[list[ENode]]) -> list[tuple[ENode | None, int]]:
+    """What a view e-node is a view of: the list it is a piece of, if any, and the e-class."""
+    if enode.op in ("slice", "select"):
+        return [(None, enode.children[0])]
+    if enode.op == "piece":
+        return [(each, each.children[0]) for each in enodes[enode.children[0]]]
+    return []
+
+
+def _base(value: Value) -> int | None:
+    if value.term is not None:
+        return None if value.term.op == "cat" else value.term.sources[0]
+    sig = value.signature
+    if value.root or not value.operands or not (sig.follows or sig.aliases[:1] == (0,)):
+        return None
+    return value.operands[0]
