@@ -1,7 +1,25 @@
 """What holds for all tests; free of torch, so that tests/egraph runs without it."""
 
+from __future__ import annotations
+
+import gc
+import sys
+
+import pytest
 from hypothesis import settings
+
+# Helpers' asserts show as much as tests' do.
+pytest.register_assert_rewrite("tests.egraph", "tests.lowering")
 
 # The same examples in every run, and none fails for being slow.
 settings.register_profile("fxsat", derandomize=True, deadline=None)
 settings.load_profile("fxsat")
+
+
+@pytest.fixture
+def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What goes to sys.unraisablehook, as text: the arguments themselves must not be kept."""
+    gc.collect()
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: seen.append(str(args.exc_value)))
+    return seen

@@ -1,75 +1,17 @@
-"""From facts to e-classes: what is read back, how it is numbered, budgets, and failures."""
+"""From facts to e-classes: what is read back, how it is numbered, and budgets."""
 
 from __future__ import annotations
 
-import dataclasses
-import gc
-import os
-import subprocess
-import sys
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from egraph.engine import EClasses, EngineError, ENode, Saturation, Session, session
+from egraph.engine import EClasses, ENode, Saturation, session
 from egraph.facts import Facts, Wanted
-from egraph.rules import FAMILIES, table
-
-ALL = tuple(dict.fromkeys(family.name for family in FAMILIES))
-NOTHING = Wanted((), ())
-
-
-def completed(facts: Facts) -> Facts:
-    """The facts with those sources that aren't slices themselves told to be outermost."""
-    sliced = {row[0] for row in facts.slice}
-    rows = {(x, d): None for _, x, d, *_ in facts.slice if x not in sliced}
-    return dataclasses.replace(facts, outermost=facts.outermost or list(rows))
-
-
-def run(
-    facts: Facts,
-    wanted: Wanted = NOTHING,
-    *,
-    families: tuple[str, ...] = ALL,
-    max_iterations: int = 30,
-    max_enodes: int = 1_000_000,
-    everything: bool = False,
-) -> tuple[EClasses, Saturation]:
-    with session(families) as each:
-        each.saturate(completed(facts), max_iterations, max_enodes)
-        return each.tile(wanted, everything=everything), each.saturation
-
-
-def chain(length: int) -> Facts:
-    """A tensor of `length` elements, and slices of slices that each leave out the first one."""
-    facts = Facts(size=[(0, 0, length)])
-    for n in range(1, length):
-        facts.slice.append((n, n - 1, 0, 1, length - n + 1))
-    return facts
-
-
-def qkv() -> tuple[Facts, Wanted]:
-    """Value 0 of 16 elements cut twice into q, k and v, whose first halves meet in a scatter."""
-    facts = Facts(size=[(0, 1, 16), (1, 1, 8), (4, 1, 8), (9, 1, 16)])
-    cuts = [(0, 8), (8, 12), (12, 16)]
-    facts.slice = [(1 + i, 0, 1, a, b) for i, (a, b) in enumerate([*cuts, *cuts])]
-    facts.slice += [(7, 1, 1, 0, 4), (8, 4, 1, 0, 4)]
-    facts.scatter = [(9, 0, 1, 1, 0, 8)]
-    facts.slice += [(10, 9, 1, 0, 8), (11, 9, 1, 8, 12)]
-    facts.operand = [(1, 7, 0), (2, 8, 0)]
-    facts.op = [(12, 5, 1), (13, 5, 2)]
-    facts.alike = [(9, 0)]
-    facts.alike_window = [(9, 1, 1, 0)]
-    facts.meta = [(1, 3)]
-    facts.window = [(9, 1, 0, 8, 3)]
-    wanted = [(0, 1, a, b) for a, b in cuts] + [(1, 1, 0, 4), (9, 1, 0, 8), (9, 1, 8, 12)]
-    return facts, Wanted(tuple(wanted), ())
-
+from egraph.rules import table
+from tests.egraph.sample_facts import ALL, NOTHING, chain, completed, qkv, run
+from tests.processes import in_a_process
 
 # What is read back
 
@@ -230,7 +172,7 @@ def test_the_order_of_the_rows_does_not_matter(seed: int, everything: bool) -> N
 
 PRINT = """
     from egraph.engine import session
-    from tests.egraph.test_engine import ALL, chain, qkv, run
+    from tests.egraph.sample_facts import chain, qkv, run
 
     facts, wanted = qkv()
     classes, saturation = run(facts, wanted, everything=True)
@@ -238,20 +180,6 @@ PRINT = """
     classes, saturation = run(chain(60))
     print(classes.of, classes.enodes, sorted(saturation.matches.items()))
 """
-
-
-def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        cwd=root,
-        timeout=20,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_hash_seeds_and_thread_counts_do_not_matter() -> None:
@@ -304,165 +232,3 @@ def test_a_stopped_session_leaves_a_sound_engine() -> None:
     expected = run(facts, wanted)
     run(chain(40), max_enodes=1)
     assert run(facts, wanted) == expected
-
-
-# Failures
-
-CONFLICT = Facts(size=[(0, 0, 4), (0, 0, 5)])
-TOO_LARGE = Facts(slice=[(1, 0, 0, 0, 2**63)])
-OVERFLOW = Facts(slice=[(1, 0, 0, 2**62, 2**62 + 9), (2, 1, 0, 2**62, 2**62 + 1)])
-UNSOUND = Facts(size=[(1, 0, 4), (0, 0, 9), (2, 0, 5)], slice=[(1, 0, 0, 0, 4), (2, 0, 0, 0, 4)])
-
-
-def panic(each: Session) -> None:
-    """Touch an e-graph from a thread that isn't the one that made it."""
-    each.saturate(Facts(slice=[(1, 0, 0, 0, 4)]), 5, 1000)
-    prepared = each._engine.prepared(ALL)
-    prepared.raw.run_program(prepared.sizes)
-
-
-@pytest.fixture
-def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What goes to sys.unraisablehook, as text: the arguments themselves must not be kept."""
-    seen: list[str] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda args: seen.append(str(args.exc_value)))
-    return seen
-
-
-FAILURES = [
-    pytest.param(CONFLICT, "size", id="two sizes"),
-    pytest.param(TOO_LARGE, "slice.tsv", id="a number that is too large"),
-    pytest.param(OVERFLOW, r"primitive \+", id="a sum that overflows"),
-    pytest.param(UNSOUND, "size", id="a union of two sizes"),
-]
-
-
-@pytest.mark.parametrize(("facts", "message"), FAILURES)
-def test_an_error_of_egglog_is_an_engine_error(
-    facts: Facts, message: str, unraisable: list[str]
-) -> None:
-    good, wanted = qkv()
-    expected = run(good, wanted)
-    with pytest.raises(EngineError, match=message) as caught:
-        run(facts)
-    assert run(good, wanted) == expected
-    # An e-graph that is dropped on another thread than its maker's leaks and complains.
-    del caught
-    gc.collect()
-    assert unraisable == []
-
-
-def test_an_error_while_tiling_is_an_engine_error(unraisable: list[str]) -> None:
-    good, wanted = qkv()
-    expected = run(good, wanted)
-    with pytest.raises(EngineError) as caught:
-        run(good, Wanted(((2**63, 0, 0, 1),), ()))
-    assert run(good, wanted) == expected
-    del caught
-    gc.collect()
-    assert unraisable == []
-
-
-def test_a_rust_panic_discards_the_egraph(
-    unraisable: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    good, wanted = qkv()
-    expected = run(good, wanted)
-    with pytest.raises(BaseException, match="unsendable") as caught, session(ALL) as each:
-        panic(each)
-    assert not isinstance(caught.value, Exception)
-    assert run(good, wanted) == expected
-    assert "panicked" in capfd.readouterr().err  # egglog's own message, which can't be kept quiet
-
-
-@contextmanager
-def loaded_session() -> Iterator[None]:
-    with session(ALL) as each:
-        each.saturate(completed(chain(5)), 30, 1_000_000)
-        yield
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_error_of_the_caller_passes_through(error: type[BaseException]) -> None:
-    good, wanted = qkv()
-    expected = run(good, wanted)
-    with pytest.raises(error), loaded_session():
-        raise error
-    assert run(good, wanted) == expected
-
-
-def test_an_error_before_anything_was_loaded_passes_through() -> None:
-    with pytest.raises(ValueError, match="boom"), session(("slice",)):
-        raise ValueError("boom")
-    assert run(chain(5), families=("slice",))[1].stopped == "saturated"
-
-
-def test_a_session_without_saturation_is_no_error() -> None:
-    with session(ALL):
-        pass
-    assert run(chain(5))[1].stopped == "saturated"
-
-
-def test_a_session_that_asks_for_nothing_more_leaves_a_sound_engine() -> None:
-    facts, wanted = qkv()
-    expected = run(facts, wanted)
-    with loaded_session():
-        pass
-    assert run(facts, wanted) == expected
-
-
-def test_failures_leave_no_files() -> None:
-    code = """
-        import tempfile
-        make = tempfile.mkdtemp
-
-        def recorded(*args, **kwargs):
-            made = make(*args, **kwargs)
-            print(made)
-            return made
-
-        tempfile.mkdtemp = recorded
-        from tests.egraph.test_engine import ALL, CONFLICT, qkv, run
-        from egraph.engine import EngineError
-        for _ in range(3):
-            try:
-                run(CONFLICT)
-            except EngineError:
-                pass
-            run(*qkv())
-            run(*qkv(), families=("slice",))
-    """
-    done = in_a_process(code)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [each for each in done.stdout.split() if os.path.exists(each)] == []
-
-
-# The end of the process
-
-AT_EXIT = """
-    import atexit
-    from tests.egraph.test_engine import qkv, run
-    from egraph.engine import EngineError
-
-    def late():
-        try:
-            run(*qkv())
-        except (EngineError, RuntimeError):
-            pass
-        print("late")
-
-    {register}
-    run(*qkv())
-    print("done")
-"""
-
-
-def test_a_process_ends_quietly() -> None:
-    done = in_a_process(AT_EXIT.format(register=""))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
-
-
-def test_a_session_in_an_exit_handler_does_not_hang() -> None:
-    # Handlers run last registered first: this one runs after the engine's own.
-    done = in_a_process(AT_EXIT.format(register="atexit.register(late)"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\nlate\n", "")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -13,10 +11,8 @@ from typing import Any
 import pytest
 
 from egraph.worker import EngineError, Worker
-
-
-class RustPanic(BaseException):
-    """As pyo3's PanicException: not an Exception."""
+from tests.processes import in_a_process
+from tests.rust_panic import RustPanic
 
 
 @pytest.fixture
@@ -206,7 +202,5 @@ def test_a_call_after_the_end_fails_instead_of_waiting() -> None:
 @pytest.mark.parametrize("end", ["", "worker.stop()", "worker.post(time.sleep)"])
 def test_it_does_not_keep_the_process_alive(end: str) -> None:
     code = f"import time; from egraph.worker import Worker; worker = Worker(); {end}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], timeout=30, capture_output=True, text=True, check=False
-    )
+    done = in_a_process(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,30 +1,30 @@
 """What tests of saturate share: graphs made by hand, and what has to hold for every graph.
 
 `check` is the one to call: it saturates a graph and holds the result against all that is promised
-of it. The other functions are its parts, and ways to make graphs that no tracer makes.
+of it. The other functions make graphs that no tracer makes, and tell what stands in a graph.
 """
 
 from __future__ import annotations
 
 import copy
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch import SymInt, Tensor, fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, statically_known_true
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
-from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from lowering import Options, Report, canonical_text, saturate
+from tests.lowering.outcomes import assert_same_outcome, run
+from tests.lowering.shuffling import shuffle
+from tests.lowering.vals import assert_vals, mode_of
 
 SHUFFLES = (1, 2, 3)
 """Seeds of the shuffled copies that `check` compares."""
@@ -118,7 +118,9 @@ class Builder:
 def example_inputs(module: fx.GraphModule, seed: int = 0) -> list[Any]:
     """Return random inputs in the layouts, and of the sizes, that a graph was made with."""
     generator = torch.Generator().manual_seed(seed)
-    return [_example(node.meta["val"], generator) for node in _placeholders(module.graph)]
+    return [
+        _example(node.meta["val"], generator) for node in module.graph.find_nodes(op="placeholder")
+    ]
 
 
 def _example(val: Any, generator: torch.Generator) -> Any:
@@ -144,164 +146,6 @@ def copy_of(module: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(module, copy.deepcopy(module.graph))
 
 
-# Running -----------------------------------------------------------------------------------------
-
-
-class Outcome(NamedTuple):
-    """What came out of a run, and what became of the inputs."""
-
-    outputs: tuple[Any, ...]
-    inputs: tuple[Any, ...]
-
-
-def run(module: fx.GraphModule, inputs: Sequence[Any]) -> Outcome:
-    """Run a graph on copies of inputs that lie in memory as the inputs do."""
-    storages: dict[int, torch.UntypedStorage] = {}
-    arguments = [_copied(each, storages) for each in inputs]
-    torch.manual_seed(0)
-    with torch.no_grad():
-        results = fx.Interpreter(module).run(*arguments)
-    return Outcome(tuple(tree_leaves(results)), tuple(arguments))
-
-
-def _copied(each: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    if not isinstance(each, Tensor):
-        return each
-    storage = each.untyped_storage()
-    fresh = storages.setdefault(storage._cdata, storage.clone())
-    return torch.empty(0, dtype=each.dtype).set_(
-        fresh, each.storage_offset(), each.shape, each.stride()
-    )
-
-
-def assert_same_outcome(before: Outcome, after: Outcome) -> None:
-    """Assert equal values, dtypes, strides, offsets, and equal sharing of storages."""
-    assert len(before.outputs) == len(after.outputs)
-    for i, (old, new) in enumerate(zip(before.outputs, after.outputs, strict=True)):
-        assert type(old) is type(new), f"output {i}"
-        if isinstance(old, Tensor):
-            assert _geometry(old) == _geometry(new), f"output {i}"
-        _assert_same_value(old, new, f"output {i}")
-    for i, (old, new) in enumerate(zip(before.inputs, after.inputs, strict=True)):
-        _assert_same_value(old, new, f"input {i} after the run")
-    assert _sharing(_tensors(before)) == _sharing(_tensors(after)), "aliasing"
-
-
-def _geometry(x: Tensor) -> tuple[object, ...]:
-    return (x.dtype, x.shape, x.stride(), x.storage_offset(), x.is_conj(), x.is_neg())
-
-
-def _assert_same_value(old: Any, new: Any, where: str) -> None:
-    if not isinstance(old, Tensor):
-        assert old == new, where
-        return
-    # Kernels may differ in the last bit on operands that lie otherwise in memory.
-    torch.testing.assert_close(old, new, equal_nan=True, msg=lambda m: f"{where}: {m}")
-    if old.dtype.is_floating_point:
-        old, new = old.double(), new.double()
-        zero = (old == 0) & (new == 0)
-        assert torch.equal(old.signbit() & zero, new.signbit() & zero), f"{where}: sign of zero"
-
-
-def _tensors(outcome: Outcome) -> list[Tensor]:
-    return [each for each in (*outcome.inputs, *outcome.outputs) if isinstance(each, Tensor)]
-
-
-def _sharing(tensors: Sequence[Tensor]) -> list[int]:
-    """For each tensor, the number of the first one with the same storage."""
-    first: dict[int, int] = {}
-    return [first.setdefault(x.untyped_storage()._cdata, i) for i, x in enumerate(tensors)]
-
-
-# Vals --------------------------------------------------------------------------------------------
-
-
-# C++ and Python kernels of these give different offsets, and torch calls either.
-_STRIDES_OF_THE_FIRST_OPERAND = (
-    torch.ops.aten.copy.default,
-    torch.ops.aten.slice_scatter.default,
-    torch.ops.aten.select_scatter.default,
-    torch.ops.aten.diagonal_scatter.default,
-    torch.ops.aten.as_strided_scatter.default,
-)
-
-
-class _Propagation(fx.Interpreter):
-    """Runs a graph on the vals of its inputs and keeps what each node gives."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module, garbage_collect_values=False)
-        self.found: dict[fx.Node, Any] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        val = n.meta.get("val")
-        known = n.op == "get_attr" and isinstance(val, Tensor)
-        result = val if known or "unbacked_bindings" in n.meta else super().run_node(n)
-        if n.target in _STRIDES_OF_THE_FIRST_OPERAND and isinstance(val, Tensor):
-            assert isinstance(result, Tensor)
-            assert val.stride() == result.stride(), n.name
-            result = val
-        self.found[n] = result
-        return result
-
-
-def assert_vals(module: fx.GraphModule) -> None:
-    """Assert that each val is what propagation gives: size, stride, offset, dtype, and sharing."""
-    propagation = _Propagation(module)
-    mode = _mode(module.graph)
-    with ExitStack() as stack:
-        if mode is not None:
-            stack.enter_context(mode)
-            if mode.shape_env is not None:
-                stack.enter_context(mode.shape_env.suppress_guards())
-        inputs = [node.meta["val"] for node in _placeholders(module.graph)]
-        if any(isinstance(val, SymInt) for val in inputs):
-            # Some C++ kernels guard on symbolic sizes where their Python versions don't.
-            stack.enter_context(enable_python_dispatcher())
-        propagation.run(*inputs)
-    names: list[str] = []
-    pairs: list[tuple[Tensor, Tensor]] = []
-    for node, fresh in propagation.found.items():
-        if "val" not in node.meta or node.op == "output":
-            continue
-        kept, found = tree_leaves(node.meta["val"]), tree_leaves(fresh)
-        assert len(kept) == len(found), f"val of {node.name} has {len(kept)} parts"
-        for old, new in zip(kept, found, strict=True):
-            if isinstance(new, Tensor):
-                _assert_same_val(old, new, node)
-                names.append(node.name)
-                pairs.append((old, new))
-            elif isinstance(new, (int, SymInt)):
-                assert statically_known_true(old == new), f"{node.name}: {old} != {new}"
-    sharing = [_sharing(each) for each in zip(*pairs, strict=True)] or [[], []]
-    for name, kept_with, found_with in zip(names, *sharing, strict=True):
-        assert kept_with == found_with, (
-            f"the val of {name} shares its storage with that of {names[kept_with]}, "
-            f"not of {names[found_with]}"
-        )
-
-
-def _assert_same_val(kept: Any, found: Tensor, node: fx.Node) -> None:
-    assert isinstance(kept, Tensor), f"{node.name}: {kept}"
-    assert (kept.dtype, kept.device) == (found.dtype, found.device), node.name
-    for what in ("size", "stride"):
-        old, new = getattr(kept, what)(), getattr(found, what)()
-        assert len(old) == len(new), f"{what} of {node.name}: {old} != {new}"
-        same = all(statically_known_true(a == b) for a, b in zip(old, new, strict=True))
-        assert same, f"{what} of {node.name}: {old} != {new}"
-    old, new = kept.storage_offset(), found.storage_offset()
-    assert statically_known_true(old == new), f"offset of {node.name}: {old} != {new}"
-
-
-def _mode(graph: fx.Graph) -> FakeTensorMode | None:
-    vals = tree_leaves([node.meta.get("val") for node in graph.nodes])
-    return next((val.fake_mode for val in vals if hasattr(val, "fake_mode")), None)
-
-
-def _placeholders(graph: fx.Graph) -> list[fx.Node]:
-    return list(graph.find_nodes(op="placeholder"))
-
-
 # Graphs as text ----------------------------------------------------------------------------------
 
 
@@ -324,105 +168,6 @@ def calls(graph: fx.Graph | fx.GraphModule, target: object) -> list[fx.Node]:
     """Return the calls of a target, in order."""
     graph = graph.graph if isinstance(graph, fx.GraphModule) else graph
     return [node for node in graph.nodes if node.op == "call_function" and node.target is target]
-
-
-# Another order -----------------------------------------------------------------------------------
-
-
-def shuffle(graph: fx.Graph, seed: int) -> fx.Graph:
-    """Return a copy in a random order in which it still does the same.
-
-    Inputs stay first, effects keep their order, and what touches a storage that is written stays on
-    its side of each write.
-    """
-    nodes = list(graph.nodes)
-    after = _order(nodes)
-    missing = {node: len(befores) for node, befores in after.items()}
-    users: dict[fx.Node, list[fx.Node]] = {node: [] for node in nodes}
-    for node, befores in after.items():
-        for each in befores:
-            users[each].append(node)
-    shuffled = fx.Graph()
-    copied: dict[fx.Node, fx.Node] = {}
-    chance = random.Random(seed)
-    ready = [node for node in nodes if not missing[node]]
-    while ready:
-        node = ready.pop(chance.randrange(len(ready)))
-        copied[node] = shuffled.node_copy(node, copied.__getitem__)
-        for user in users[node]:
-            missing[user] -= 1
-            if not missing[user]:
-                ready.append(user)
-    assert len(copied) == len(nodes)
-    return shuffled
-
-
-def _order(nodes: list[fx.Node]) -> dict[fx.Node, dict[fx.Node, None]]:
-    """For each node, those that have to stand in front of it."""
-    after = {node: dict.fromkeys(node.all_input_nodes) for node in nodes}
-    last: fx.Node | None = None
-    inputs = _placeholders(nodes[0].graph) if nodes else []
-    touched: dict[int, list[fx.Node]] = {}
-    writer: dict[int, fx.Node] = {}
-    for node in nodes:
-        if node.op == "output":
-            after[node].update(dict.fromkeys(nodes[:-1]))
-            continue
-        if inputs and node is not inputs[0]:
-            before = inputs[inputs.index(node) - 1] if node.op == "placeholder" else inputs[-1]
-            after[node][before] = None
-        if _has_effect(node):
-            if last is not None:
-                after[node][last] = None
-            last = node
-        written = {s for each in _written(node) for s in _storages(each)}
-        for storage in sorted(_touched(node)):
-            if storage in writer:
-                after[node][writer[storage]] = None
-            if storage in written:
-                after[node].update(dict.fromkeys(touched.get(storage, ())))
-                writer[storage] = node
-            touched.setdefault(storage, []).append(node)
-        after[node].pop(node, None)
-    return after
-
-
-def _touched(node: fx.Node) -> set[int]:
-    return _storages(node).union(*(_storages(each) for each in node.all_input_nodes))
-
-
-def _storages(node: fx.Node) -> set[int]:
-    leaves = tree_leaves(node.meta.get("val"))
-    return {each.untyped_storage()._cdata for each in leaves if isinstance(each, Tensor)}
-
-
-def _written(node: fx.Node) -> Iterator[fx.Node]:
-    """Operands whose storage the node writes, or may write."""
-    target: Any = node.target
-    if isinstance(target, HigherOrderOperator):
-        yield from () if "functionalized" in target.name() else node.all_input_nodes
-    elif isinstance(target, OpOverload):
-        for i, argument in enumerate(target._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
-                yield from (each for each in tree_leaves(given) if isinstance(each, fx.Node))
-
-
-_UNTAGGED_RANDOM = ("rand", "exponential", "inductor_", "dropout", "bernoulli", "normal", "assert")
-
-
-def _has_effect(node: fx.Node) -> bool:
-    """Whether a node has to keep its place among those that have an effect."""
-    target: Any = node.target
-    if node.op != "call_function" or not isinstance(target, OpOverload):
-        return isinstance(target, HigherOrderOperator)
-    return (
-        target._schema.is_mutable
-        or target.namespace not in ("aten", "prims")
-        or torch.Tag.nondeterministic_seeded in target.tags
-        or any(each in target._schema.name for each in _UNTAGGED_RANDOM)
-        or "unbacked_bindings" in node.meta
-    )
 
 
 # All together ------------------------------------------------------------------------------------
@@ -489,7 +234,7 @@ def _assert_new_nodes(graph: fx.Graph, old: set[fx.Node]) -> None:
 
 def _guards(graph: fx.Graph) -> object:
     """All that a ShapeEnv was made to believe."""
-    mode = _mode(graph)
+    mode = mode_of(graph)
     if mode is None or mode.shape_env is None:
         return None
     environment = mode.shape_env

@@ -11,7 +11,9 @@ import torch
 from torch import fx
 
 from lowering import canonical_text
-from tests.lowering.support import BUMP, GEOMETRY, Builder, shuffle
+from tests.lowering import two_values
+from tests.lowering.shuffling import shuffle
+from tests.lowering.support import BUMP, GEOMETRY, Builder
 
 aten = torch.ops.aten
 END = 2**63 - 1
@@ -282,14 +284,6 @@ DIFFERENT: dict[str, tuple[Make, ...]] = {
         lambda b, x: [b.call(aten.sub.Tensor, x, b.call(aten.sin.default, x))],
         lambda b, x: [b.call(aten.sub.Tensor, b.call(aten.sin.default, x), x)],
     ),
-    "dtype": (
-        call(aten._to_copy.default, dtype=torch.float64),
-        call(aten._to_copy.default, dtype=torch.float16),
-    ),
-    "memory_format": (
-        call(aten.clone.default),
-        call(aten.clone.default, memory_format=torch.contiguous_format),
-    ),
     "order_of_effects": (effects(BUMP, GEOMETRY), effects(GEOMETRY, BUMP)),
     "number_of_effects": (effects(BUMP), effects(BUMP, BUMP)),
     "read_and_write": (
@@ -314,6 +308,15 @@ DIFFERENT: dict[str, tuple[Make, ...]] = {
 def test_graphs_that_differ(name):
     texts = [text(make) for make in DIFFERENT[name]]
     assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("name", two_values.DIFFERENT)
+def test_arguments_that_differ(name):
+    def of(make: two_values.Make) -> str:
+        return text(lambda b, x: [make(b, x)])
+
+    first, second = two_values.DIFFERENT[name]
+    assert of(first) != of(second)
 
 
 def test_a_view_after_a_write_of_its_base():

@@ -1,13 +1,9 @@
 import hashlib
 import io
 import operator
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,10 +17,9 @@ from lowering.diff import Diff, Line, code_lines
 from lowering.graphs import capture
 from lowering.pipeline import saturate
 from lowering.report import Report
+from tests.processes import in_a_process
 
 aten = torch.ops.aten
-
-ROOT = Path(__file__).parents[2]
 
 # Code -------------------------------------------------------------------------------------------
 
@@ -398,15 +393,7 @@ def test_without_a_compiler_it_says_what_is_missing(
 @pytest.mark.slow
 def test_the_demo_from_end_to_end() -> None:
     code = "import sys; from lowering.cli import main; sys.exit(main(['demo', '--all']))"
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    ran = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = in_a_process(code, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
     assert "\nOK: 3 forms went in, 1 came out" in ran.stdout

@@ -4,9 +4,6 @@ import logging
 import os
 import pickle
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +21,8 @@ from lowering import graph_pass, hook, pipeline, reports
 from lowering.graph_pass import SaturatePass, clear_reports
 from lowering.options import Options
 from lowering.report import Report, Rewrite
+from tests.processes import in_a_process
+from tests.rust_panic import RustPanic
 
 SLICES = Options(prefer="slices")
 SLOTS = ("post_grad_custom_pre_pass", "post_grad_custom_post_pass")
@@ -41,10 +40,6 @@ CHANGED = Report(
 )
 UNCHANGED = Report(False, "saturated", before={"aten.mm.default": 1}, after={"aten.mm.default": 1})
 FAILED = Report(False, "failed", "boom")
-
-
-class RustPanic(BaseException):
-    """As pyo3's PanicException: not an Exception."""
 
 
 @pytest.fixture(autouse=True)
@@ -126,24 +121,13 @@ def test_it_takes_options_only(wrong: Any) -> None:
 # The uuid
 
 
-def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-
 def test_the_uuid_is_the_same_in_every_process() -> None:
     code = """
         from lowering import Options, SaturatePass
         print(SaturatePass(Options(prefer="slices")).uuid())
     """
     with ThreadPoolExecutor(2) as pool:
-        ran = list(pool.map(lambda seed: in_a_process(code, PYTHONHASHSEED=seed), "01"))
+        ran = list(pool.map(lambda seed: in_a_process(code, check=True, PYTHONHASHSEED=seed), "01"))
     assert [each.stdout.split() for each in ran] == [[SaturatePass(SLICES).uuid()]] * 2
 
 
@@ -293,7 +277,7 @@ def test_torch_logs_and_torch_trace(tmp_path: Path) -> None:
         pipeline.saturate = lambda graph, options: Report(False, "saturated", iterations=7)
         hook(torch.fx.Graph())
     """
-    ran = in_a_process(code, TORCH_LOGS="+lowering", TORCH_TRACE=str(tmp_path))
+    ran = in_a_process(code, check=True, TORCH_LOGS="+lowering", TORCH_TRACE=str(tmp_path))
     headline = Report(False, "saturated", iterations=7).headline()
     assert ran.stderr.count(headline) == 1
     (trace,) = tmp_path.iterdir()

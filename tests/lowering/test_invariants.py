@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,19 +15,12 @@ from lowering import canonical_text, saturate
 from tests.lowering import fxjson
 from tests.lowering.make_data import DATA
 from tests.lowering.models import EXAMPLES, bind
-from tests.lowering.support import (
-    BUMP,
-    GEOMETRY,
-    Builder,
-    Outcome,
-    assert_same_outcome,
-    assert_vals,
-    check,
-    code_of,
-    shuffle,
-    targets,
-)
+from tests.lowering.outcomes import Outcome, assert_same_outcome
+from tests.lowering.shuffling import shuffle
+from tests.lowering.support import BUMP, GEOMETRY, Builder, check, code_of, targets
 from tests.lowering.sweeps import every
+from tests.lowering.vals import assert_vals
+from tests.processes import in_a_process
 
 aten = torch.ops.aten
 ROOT = Path(__file__).parents[2]
@@ -139,21 +129,13 @@ def print_code(paths: list[str]) -> None:
         print(name, code_of(module.graph))
 
 
-def in_a_process(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def printed(setting: tuple[str, str], paths: list[str]) -> str:
     seed, threads = setting
-    script = f"from tests.lowering.test_invariants import print_code; print_code({paths!r})"
-    result = in_a_process(script, PYTHONHASHSEED=seed, RAYON_NUM_THREADS=threads)
+    code = f"""
+        from tests.lowering.test_invariants import print_code
+        print_code({paths!r})
+    """
+    result = in_a_process(code, timeout=300, PYTHONHASHSEED=seed, RAYON_NUM_THREADS=threads)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -273,11 +255,14 @@ def test_chains_1100_deep(name):
 )
 def test_deep_chains_of_what_composes(depth, names):
     """In a process of their own, so that a chain that grows can't take all memory."""
-    result = in_a_process(
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30)); "
-        "from tests.lowering.test_invariants import saturate_deep; "
-        f"[saturate_deep(name, {depth}) for name in {names!r}]"
-    )
+    code = f"""
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+        from tests.lowering.test_invariants import saturate_deep
+        for name in {names!r}:
+            saturate_deep(name, {depth})
+    """
+    result = in_a_process(code, timeout=300)
     assert result.returncode == 0, result.stderr[-500:]
 
 

@@ -32,8 +32,9 @@ from lowering.aten import LISTS
 from lowering.costs import COSTS
 from lowering.options import FAMILIES
 from lowering.signature import signature
+from tests.lowering.outcomes import run
 from tests.lowering.programs import NOT_RESPELLED, Input, Program, Step, build, inputs_of, programs
-from tests.lowering.support import check, copy_of, run
+from tests.lowering.support import check, copy_of
 from tests.lowering.writer import hint
 
 aten = torch.ops.aten
