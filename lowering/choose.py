@@ -61,6 +61,8 @@ class Choices(NamedTuple):
         class_of: e-class of each value.
         members: values of each e-class.
         variants: whether an alternative may be another choice (Make.SAME).
+        copy_of: for nodes that made the storages of outputs, which stay several though the nodes
+            are equal, the number of each.
     """
 
     problem: Problem
@@ -69,6 +71,7 @@ class Choices(NamedTuple):
     class_of: list[int]
     members: dict[int, list[int]]
     variants: bool
+    copy_of: dict[Node, int]
 
 
 BLIND_OPERANDS: dict[object, tuple[int, ...]] = {torch.ops.aten.copy_.default: (1,)}
@@ -104,7 +107,7 @@ class _Chooser:
         self.plains: dict[int, int] = {}
         self.anchors: dict[tuple[int, int], int] = {}
         self.places: dict[Hashable, int] = {}
-        self.variants: dict[int, list[int]] = {}
+        self.variants: dict[int, dict[int, int]] = {}
         self.groups: dict[tuple[int, int], int] = {}
         self.makers: list[dict[int, list[int]]] = []
         self.waiting: list[tuple[int, int, int, dict[int, int]]] = []
@@ -112,6 +115,9 @@ class _Chooser:
         self.storages = Storages(reading)
         mutation = reading.mutation
         self.shared = self.storages.reached(self.class_of, self.enodes) if mutation else {}
+        self.copy_of: dict[Node, int] = {}
+        self.copied: set[int] = set()
+        self.find_copies()
         self.fixed: list[int] = []
 
     def run(self) -> Choices:
@@ -140,6 +146,7 @@ class _Chooser:
             self.class_of,
             self.members,
             bool(self.variants),
+            self.copy_of,
         )
 
     def fix(self) -> None:
@@ -158,6 +165,7 @@ class _Chooser:
                 (eclass < known and (enodes[eclass] or len(members[eclass]) > 1))
                 or (base is not None and fixed[base] < 0)
                 or value.root
+                or eclass in self.copied
             ):
                 fixed.append(-1)
                 continue
@@ -238,7 +246,7 @@ class _Chooser:
         if self.storages.is_fresh(number):
             lies_in: Hashable = copy
         elif sources and storage != number:
-            lies_in = ("storage", self.anchors[storage, copy])
+            lies_in = ("storage", self.anchored(storage, copy))
         else:
             lies_in = ("own", number, copy)
         place = (eclass, lies_in, self.storages.geometry(number))
@@ -246,13 +254,14 @@ class _Chooser:
             return self.places[place]
         choice = self.places[place] = self.new(eclass, plain=False)
         self.waiting.append((choice, number, copy, sources))
-        if copy == 0:
-            self.variants.setdefault(eclass, []).append(choice)
+        self.variants.setdefault(eclass, {})[choice] = copy
         return choice
 
     def is_lone(self, eclass: int, sources: dict[int, int]) -> bool:
         """Whether everything in a class has one layout and storage, given those of its sources."""
-        if any(self.plains.get(each) != choice for each, choice in sources.items()):
+        if eclass in self.copied or any(
+            self.plains.get(each) != choice for each, choice in sources.items()
+        ):
             return False
         members = self.members[eclass]
         if eclass >= len(self.enodes) or not self.enodes[eclass]:
@@ -283,8 +292,8 @@ class _Chooser:
 
     def through_variants(self, choice: int, eclass: int) -> Iterator[Alternative]:
         """What serves a plain choice too: anchored choices of the class, and pieces of such."""
-        for variant in self.variants.get(eclass, ()):
-            yield Alternative(0, (-1,), (variant,), NO_GROUP, (Make.SAME,))
+        for variant, copy in self.variants.get(eclass, {}).items():
+            yield Alternative(0, (-1, copy), (variant,), NO_GROUP, (Make.SAME,))
         for enode in self.enodes[eclass] if eclass < len(self.enodes) else ():
             for pieces, source in cuts_of(enode, self.enodes):
                 if pieces is not None and source != eclass:
@@ -308,7 +317,7 @@ class _Chooser:
         if self.storages.is_empty(number):
             # Empty slices are one value, wherever they start; where that is seen, it stays.
             enode = ENode("slice", (self.class_of[term.sources[0]],), term.params)
-            return [self.view(choice, enode, None, self.anchors[term.sources[0], copy])]
+            return [self.view(choice, enode, None, self.anchored(term.sources[0], copy))]
         return [
             self.view(choice, enode, pieces, sources[source])
             for enode in self.enodes[self.class_of[number]]
@@ -437,31 +446,33 @@ class _Chooser:
         )
 
     def demand_of_outputs(self, value: Value) -> tuple[int, ...]:
-        """Anchored choices: outputs alias each other, and the inputs, exactly as they did.
-
-        Outputs on two storages stay on two, even where equal nodes made them one value. The copies
-        of a value are numbered in the order of their nodes, so that each keeps its own.
-        """
-        nodes: list[Node] = []
-        map_arg(value.nodes[0].args, nodes.append)
-        bases = []
-        storages: dict[int, dict[Node, None]] = {}
-        for node, operand in zip(nodes, value.operands, strict=True):
-            while (source := aliased(node)) is not None:
-                node = source
-            bases.append(node)
-            if node.op == "call_function":
-                storage = self.anchored(self.storages.storage(operand))
-                storages.setdefault(storage, {})[node] = None
-        copy_of = {
-            node: copy for sharing in storages.values() for copy, node in enumerate(sorted(sharing))
-        }
+        """Anchored choices: outputs alias each other, and the inputs, exactly as they did."""
         return tuple(
             [
-                self.anchored(operand, copy_of.get(base, 0))
-                for base, operand in zip(bases, value.operands, strict=True)
+                self.anchored(operand, self.copy_of.get(_storage(node), 0))
+                for node, operand in zip(_outputs(value), value.operands, strict=True)
             ]
         )
+
+    def find_copies(self) -> None:
+        """Number the storages of outputs that stay several, though equal nodes are one value.
+
+        They are numbered in the order of the outputs: that of the nodes tells nothing.
+        """
+        value = self.values[-1]
+        if value.nodes[0].op != "output":
+            return
+        alike: dict[tuple[int, Hashable], dict[Node, None]] = {}
+        for node, operand in zip(_outputs(value), value.operands, strict=True):
+            node = _storage(node)
+            if node.op == "call_function":
+                number = self.storages.storage(operand)
+                place = (self.class_of[number], self.storages.geometry(number))
+                alike.setdefault(place, {})[node] = None
+        for (eclass, _), nodes in alike.items():
+            if len(nodes) > 1:
+                self.copied.add(eclass)
+                self.copy_of.update({node: copy for copy, node in enumerate(nodes)})
 
     def may_go_stale(self, number: int) -> bool:
         """Whether a fresh value, read when a storage may be written, could become a view of it."""
@@ -478,6 +489,20 @@ class _Chooser:
         """The height of an e-class: the least of its values'; new classes come last."""
         members = self.members.get(eclass)
         return min(self.heights[each] for each in members) if members else len(self.values)
+
+
+def _outputs(value: Value) -> list[Node]:
+    """The nodes that an output node returns, in order, each as often as it is there."""
+    nodes: list[Node] = []
+    map_arg(value.nodes[0].args, nodes.append)
+    return nodes
+
+
+def _storage(node: Node) -> Node:
+    """The node that made the storage of a node."""
+    while (source := aliased(node)) is not None:
+        node = source
+    return node
 
 
 def _heights(values: list[Value]) -> list[int]:

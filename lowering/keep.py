@@ -111,7 +111,14 @@ class _Keeper:
             nodes = sorted(
                 [*nodes, *(node for other in others if _same(value, other) for node in other.nodes)]
             )
-        return nodes[copy:] + nodes[:copy] if copy else nodes
+        copy_of = self.choices.copy_of
+        if not copy_of:
+            return nodes
+        return [
+            *(node for node in nodes if copy_of.get(node) == copy),
+            *(node for node in nodes if node not in copy_of),
+            *(node for node in nodes if copy_of.get(node, copy) != copy),
+        ]
 
     def cuts(self, choice: int, each: Alternative) -> Iterator[Node]:
         """The slices, or selects, that cut the same out of something equal."""
