@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -160,6 +159,7 @@ class _Prepared:
         # runs on would drop the e-graph with it.
         vars(egraph._state).pop("egraph")
         self.graphs = 0
+        self.used = False
 
     def keep_for_ever(self) -> None:
         """Never drop the e-graph: its reference is leaked."""
@@ -185,7 +185,10 @@ class _Prepared:
                     file.write(text)
             self.raw.run_program(*(self.input[name] for name, _ in rows))
         finally:
-            shutil.rmtree(self.directory)
+            for name, _ in rows:
+                with suppress(FileNotFoundError):
+                    os.unlink(self.paths[name])
+            os.rmdir(self.directory)
 
     def run(self, command: bindings._Command, saturation: Saturation) -> bool:
         """Run one command, add up its matches and e-nodes; whether it changed anything."""
@@ -201,80 +204,70 @@ class _Prepared:
 
 
 class Session:
-    """One graph in a prepared e-graph, from its facts to its e-classes."""
+    """A prepared e-graph to oneself, for one graph at a time.
+
+    Attributes:
+        saturation: how the last run went.
+    """
 
     def __init__(self, engine: _Engine, families: tuple[str, ...]) -> None:
         self._engine = engine
         self._families = families
-        self._facts = Facts()
-        self._limits = (0, 0)
-        self._tiled = False
         self.saturation = Saturation()
 
-    def saturate(self, facts: Facts, max_iterations: int, max_enodes: int) -> None:
-        """Load `facts` and run the algebra, one iteration at a time, until nothing new comes.
+    def saturate(
+        self,
+        facts: Facts,
+        wanted: Wanted,
+        max_iterations: int,
+        max_enodes: int,
+        *,
+        everything: bool = False,
+    ) -> EClasses:
+        """Run the algebra on a graph until nothing new comes, and then tile it.
 
         Args:
             facts: the graph.
-            max_iterations: iterations at most.
+            wanted: intervals named by nodes that are wanted; tilings are proposed from them.
+            max_iterations: iterations of the algebra at most.
             max_enodes: e-nodes after which no further iteration starts.
-
-        Raises:
-            EngineError: egglog failed.
-        """
-        self._facts = facts
-        self._limits = (max_iterations, max_enodes)
-        self._tiled = False
-        rows = tables(facts)
-        saturation = self.saturation = Saturation()
-
-        def work() -> None:
-            prepared = self._engine.prepared(self._families)
-            prepared.read_in(rows)
-            prepared.run(prepared.load, saturation)
-            while True:
-                if saturation.enodes > max_enodes:
-                    saturation.stopped = "enodes"
-                    return
-                if saturation.iterations == max_iterations:
-                    saturation.stopped = "iterations"
-                    return
-                saturation.iterations += 1
-                if not prepared.run(prepared.step, saturation):
-                    return
-
-        self._engine.worker.call(work)
-
-    def tile(self, wanted: Wanted, *, everything: bool = False) -> EClasses:
-        """Propose tilings from the wanted intervals and read all e-classes back.
-
-        Asked again, it starts from the saturated facts anew, without the earlier tilings.
-
-        Args:
-            wanted: intervals named by nodes that are wanted.
             everything: read scatters, cats, operators and operand lists too, which no rule makes
                 and extraction therefore knows already.
 
         Raises:
             EngineError: egglog failed.
         """
-        if self._tiled:
-            self._engine.worker.call(lambda: self._engine.reset(self._families))
-            self.saturate(self._facts, *self._limits)
-        self._tiled = True
-        rows = [(name, tsv(name, rows)) for name, rows in wanted._asdict().items() if rows]
-        saturation = self.saturation
+        asked = [(name, tsv(name, rows)) for name, rows in wanted._asdict().items() if rows]
+        rows = tables(facts) + asked
+        saturation = self.saturation = Saturation()
 
         def work() -> EClasses:
-            prepared = self._engine.prepared(self._families)
-            if rows:
-                prepared.read_in(rows)
+            prepared = self._engine.fresh(self._families)
+            prepared.read_in(rows)
+            prepared.run(prepared.load, saturation)
+            _iterate(prepared, saturation, max_iterations, max_enodes)
+            if asked:
                 prepared.run(prepared.want, saturation)
             classes = _read_back(prepared.raw, everything)
             saturation.eclasses = len(classes.enodes)
             return classes
 
         return self._engine.worker.call(work)
+
+
+def _iterate(
+    prepared: _Prepared, saturation: Saturation, max_iterations: int, max_enodes: int
+) -> None:
+    while True:
+        if saturation.enodes > max_enodes:
+            saturation.stopped = "enodes"
+            return
+        if saturation.iterations == max_iterations:
+            saturation.stopped = "iterations"
+            return
+        saturation.iterations += 1
+        if not prepared.run(prepared.step, saturation):
+            return
 
 
 class _Row(NamedTuple):
@@ -356,6 +349,7 @@ class _Engine:
         self.pid = os.getpid()
         self.forked = forked
         self.lock = threading.Lock()
+        self.holder: int | None = None
         self.worker = Worker()
         self._prepared: dict[tuple[str, ...], _Prepared] = {}
 
@@ -375,6 +369,14 @@ class _Engine:
             self._prepared[families] = found
         return found
 
+    def fresh(self, families: tuple[str, ...]) -> _Prepared:
+        """The e-graph for these families, without facts; only on the worker's thread."""
+        if self.prepared(families).used:
+            self.reset(families)
+        found = self.prepared(families)
+        found.used = True
+        return found
+
     def reset(self, families: tuple[str, ...]) -> None:
         """Empty the e-graph for these families of facts; only on the worker's thread."""
         prepared = self._prepared.pop(families, None)
@@ -387,6 +389,7 @@ class _Engine:
             return
         prepared.pop()
         prepared.push()
+        prepared.used = False
         self._prepared[families] = prepared  # sound again; else the next one is made anew
 
     def discard(self, families: tuple[str, ...]) -> None:
@@ -464,13 +467,21 @@ def session(families: tuple[str, ...]) -> Iterator[Session]:
 
     Sessions of several threads take turns. A session that ends with an exception discards the
     e-graph, so that the next one starts from a sound state.
+
+    Raises:
+        RuntimeError: the thread has a session already.
     """
     engine = _current()
+    if engine.holder == threading.get_ident():
+        raise RuntimeError("a session is open on this thread: end it before you open another")
     with engine.lock:
+        engine.holder = threading.get_ident()
         try:
             yield Session(engine, families)
         except BaseException:
             engine.worker.post(lambda: engine.discard(families))
             raise
+        finally:
+            engine.holder = None
         # Nobody has to wait for this: the next session's calls queue up behind it.
         engine.worker.post(lambda: engine.reset(families))

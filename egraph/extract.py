@@ -352,37 +352,41 @@ class _Extraction:
 
     def components(self, pending: list[int]) -> list[list[int]]:
         """Pending choices and what only they may need, cut where nothing is shared."""
-        parent: dict[object, object] = {}
+        # Joined are choices, groups as ~group, and cycles behind the last group.
+        parent: dict[int, int] = {}
+        behind = ~len(self.groups)
 
-        def find(x: object) -> object:
-            while parent.setdefault(x, x) != x:
-                parent[x] = parent[parent[x]]
-                x = parent[x]
+        def find(x: int) -> int:
+            while (up := parent.setdefault(x, x)) != x:
+                parent[x] = x = parent.setdefault(up, up)
             return x
-
-        def join(x: object, y: object) -> None:
-            parent[find(x)] = find(y)
 
         seen = set(pending)
         stack = list(pending)
         while stack:
             choice = stack.pop()
+            top = find(choice)
             if choice in self.cycle:
-                join(choice, ("cycle", self.cycle[choice]))
+                parent[top] = top = find(behind - self.cycle[choice])
             for each in self.alternatives[choice]:
-                related = list(self.children(each))
+                related: Iterable[int] = each.children
                 if each.group != NO_GROUP:
-                    join(choice, ("group", each.group))
-                    related.extend(self.groups[each.group].members)
+                    other = find(~each.group)
+                    if other != top:
+                        parent[top] = top = other
+                    group = self.groups[each.group]
+                    related = (*group.children, *group.members)
                 for other in related:
                     if other in self.chosen:
                         continue
-                    join(choice, other)
                     if other not in seen:
                         seen.add(other)
                         self.rank.setdefault(other, len(self.rank))
                         stack.append(other)
-        parts: dict[object, list[int]] = {}
+                    other = find(other)
+                    if other != top:
+                        parent[top] = top = other
+        parts: dict[int, list[int]] = {}
         for choice in sorted(seen, key=self.rank.__getitem__):
             parts.setdefault(find(choice), []).append(choice)
         return list(parts.values())

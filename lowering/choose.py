@@ -276,18 +276,16 @@ class _Chooser:
 
     def plain_alternatives(self, choice: int, eclass: int) -> list[Alternative]:
         members = self.members.get(eclass, ())
-        if len(members) == 1 and (eclass >= len(self.enodes) or not self.enodes[eclass]):
+        enodes = self.enodes[eclass] if eclass < len(self.enodes) else ()
+        if len(members) == 1 and not enodes:
             return [self.node(members[0], 0, self.demand(members[0]))]
-        found = self.distinct(
-            (number, 0, self.demand(number))
-            for number in members
-            if not self.storages.is_view(number)
-        )
-        if eclass < len(self.enodes):
-            for enode in self.enodes[eclass]:
-                for pieces, source in cuts_of(enode, self.enodes):
-                    if source != eclass:
-                        found.append(self.view(choice, enode, pieces, self.plain(source)))
+        values = self.values
+        whole = [n for n in members if (t := values[n].term) is None or t.op in ("scatter", "cat")]
+        found = self.distinct((n, 0, self.demand(n)) for n in whole) if whole else []
+        for enode in enodes:
+            for pieces, source in cuts_of(enode, self.enodes):
+                if source != eclass:
+                    found.append(self.view(choice, enode, pieces, self.plain(source)))
         return found
 
     def through_variants(self, choice: int, eclass: int) -> Iterator[Alternative]:

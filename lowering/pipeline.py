@@ -140,12 +140,12 @@ class _Run:
                 found = choices(reading, EClasses.none(), costs)
                 return Saturation(), found, extract(found.problem)
         with session(families) as engine:
-            with self.phase("saturate"):
-                engine.saturate(loaded.facts, options.max_iterations, options.max_enodes)
             wanted = loaded.wanted
             for _ in range(MAX_ROUNDS):
                 with self.phase("saturate"):
-                    eclasses = engine.tile(wanted)
+                    eclasses = engine.saturate(
+                        loaded.facts, wanted, options.max_iterations, options.max_enodes
+                    )
                 with self.phase("extract"):
                     found = choices(reading, eclasses, costs)
                     solution = extract(found.problem)

@@ -32,7 +32,8 @@ def write(plan: Plan, journal: Journal) -> dict[New, Node]:
     for edit in plan.edits:
         if isinstance(edit, Create):
             new = edit.node
-            args, kwargs = _resolve(new.args, made), _resolve(new.kwargs, made)
+            args = _resolve(new.args, made)
+            kwargs = _resolve(new.kwargs, made) if new.kwargs else {}
             node = made[new] = journal.create(new.target, args, kwargs, edit.before)
             meta = {key: value for key, value in new.like.meta.items() if key not in OWN_META}
             node.meta.update(meta, val=new.val)
@@ -41,7 +42,8 @@ def write(plan: Plan, journal: Journal) -> dict[New, Node]:
             journal.move(edit.node, edit.before)
             rewired.append(edit.node)
         elif isinstance(edit, Rewire):
-            journal.set_args(edit.node, _resolve(edit.args, made), _resolve(edit.kwargs, made))
+            kwargs = _resolve(edit.kwargs, made) if edit.kwargs else {}
+            journal.set_args(edit.node, _resolve(edit.args, made), kwargs)
             rewired.append(edit.node)
         else:
             journal.set_val(edit.node, edit.val)
@@ -64,12 +66,13 @@ def _resolve(argument: Any, made: dict[New, Node]) -> Any:
         return argument
     if kind is New:
         return made[argument]
-    if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
-        parts = [
-            each if type(each) is Node or type(each) is int else _resolve(each, made)
-            for each in argument
-        ]
-        return parts if kind is list else kind(parts)
+    if kind is tuple or (isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields")):
+        return kind(
+            [
+                each if type(each) is Node or type(each) is int else _resolve(each, made)
+                for each in argument
+            ]
+        )
     if isinstance(argument, dict):
         return {key: _resolve(each, made) for key, each in argument.items()}
     if isinstance(argument, slice):

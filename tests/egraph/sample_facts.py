@@ -29,8 +29,10 @@ def run(
     everything: bool = False,
 ) -> tuple[EClasses, Saturation]:
     with session(families) as each:
-        each.saturate(completed(facts), max_iterations, max_enodes)
-        return each.tile(wanted, everything=everything), each.saturation
+        classes = each.saturate(
+            completed(facts), wanted, max_iterations, max_enodes, everything=everything
+        )
+        return classes, each.saturation
 
 
 def chain(length: int) -> Facts:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from egraph.engine import EClasses, ENode, Saturation, session
+from egraph.engine import EClasses, ENode, Saturation, Session, session
 from egraph.facts import Facts, Wanted
 from egraph.rules import table
 from tests.egraph.sample_facts import ALL, NOTHING, chain, completed, qkv, run
@@ -115,13 +115,34 @@ def operand_list(classes: EClasses, number: int) -> list[int]:
     return [first, *operand_list(classes, rest)]
 
 
-def test_a_session_may_ask_for_tilings_again() -> None:
+def test_a_session_may_saturate_again() -> None:
     facts, wanted = qkv()
     asked = [wanted, NOTHING, Wanted(wanted.written[:2], ()), wanted]
     expected = [run(facts, each)[0] for each in asked]
     with session(ALL) as engine_session:
-        engine_session.saturate(completed(facts), 30, 1_000_000)
-        assert [engine_session.tile(each) for each in asked] == expected
+        found = [engine_session.saturate(completed(facts), each, 30, 1_000_000) for each in asked]
+        assert found == expected
+
+
+def test_a_session_in_a_session_is_refused() -> None:
+    with (
+        session(ALL),
+        pytest.raises(RuntimeError, match="a session is open on this thread"),
+        session(ALL),
+    ):
+        pass
+    assert run(*qkv()) == run(*qkv())
+
+
+def test_an_e_graph_that_was_left_full_is_emptied_first() -> None:
+    facts, wanted = qkv()
+    expected = run(facts, wanted)
+    with session(ALL) as each:
+        engine = each._engine
+    # As an interrupt leaves it that comes between a session's end and the reset.
+    full = completed(chain(5))
+    Session(engine, ALL).saturate(full, NOTHING, 30, 1_000_000)
+    assert run(facts, wanted) == expected
 
 
 def test_a_session_leaves_nothing_to_the_next() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from egraph.engine import EngineError, Session, session
 from egraph.facts import Facts, Wanted
-from tests.egraph.sample_facts import ALL, chain, completed, qkv, run
+from tests.egraph.sample_facts import ALL, NOTHING, chain, completed, qkv, run
 from tests.processes import in_a_process
 
 CONFLICT = Facts(size=[(0, 0, 4), (0, 0, 5)])
@@ -22,7 +22,7 @@ UNSOUND = Facts(size=[(1, 0, 4), (0, 0, 9), (2, 0, 5)], slice=[(1, 0, 0, 0, 4), 
 
 def panic(each: Session) -> None:
     """Touch an e-graph from a thread that isn't the one that made it."""
-    each.saturate(Facts(slice=[(1, 0, 0, 0, 4)]), 5, 1000)
+    each.saturate(Facts(slice=[(1, 0, 0, 0, 4)]), NOTHING, 5, 1000)
     prepared = each._engine.prepared(ALL)
     prepared.raw.run_program(prepared.sizes)
 
@@ -76,7 +76,7 @@ def test_a_rust_panic_discards_the_egraph(
 @contextmanager
 def loaded_session() -> Iterator[None]:
     with session(ALL) as each:
-        each.saturate(completed(chain(5)), 30, 1_000_000)
+        each.saturate(completed(chain(5)), NOTHING, 30, 1_000_000)
         yield
 
 

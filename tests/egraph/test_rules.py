@@ -26,8 +26,8 @@ def run(rows: Mapping[str, Rows]) -> tuple[EClasses, Saturation]:
     asked = {name: tuple(rows.get(name, ())) for name in Wanted._fields}
     told = {name: list(each) for name, each in rows.items() if name not in Wanted._fields}
     with session(ALL) as each:
-        each.saturate(Facts(**{"outermost": [(0, 0), (0, 1)], **told}), 30, 100_000)
-        return each.tile(Wanted(**asked)), each.saturation
+        loaded = Facts(**{"outermost": [(0, 0), (0, 1)], **told})
+        return each.saturate(loaded, Wanted(**asked), 30, 100_000), each.saturation
 
 
 RULES = [pytest.param(rule, id=rule.name) for rule in table()]
