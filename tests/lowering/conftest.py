@@ -41,5 +41,5 @@ def warnings() -> Iterator[list[logging.LogRecord]]:
 def _collector_on() -> Iterator[None]:
     """A test that fails leaves the collector on for the next one."""
     yield
-    collector._pauses = 0
+    collector._pauses.clear()
     gc.enable()
