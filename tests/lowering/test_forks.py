@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from tests.lowering.quiet_processes import output_of
 
 FORK = """
@@ -62,6 +64,7 @@ def test_a_forked_child_ends_cleanly(tmp_path: Path) -> None:
     assert output_of(FORK + textwrap.dedent(code), tmp_path) == "done\n"
 
 
+@pytest.mark.slow
 def test_after_a_fork_of_a_process_that_lets_egglog_have_threads(tmp_path: Path) -> None:
     # They aren't there in the child: it may leave the graphs as they were, but not wait for them.
     code = """
@@ -133,6 +136,7 @@ def test_after_a_fork_while_a_thread_is_inside(tmp_path: Path) -> None:
     assert output_of(FORK + textwrap.dedent(code), tmp_path) == "done\n"
 
 
+@pytest.mark.slow
 def test_after_forks_at_any_time_while_threads_saturate(tmp_path: Path) -> None:
     code = """
         parent = results(graphs())

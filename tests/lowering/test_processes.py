@@ -100,6 +100,7 @@ def test_graphs_from_short_lived_threads_leave_memory_flat(
     assert grown < 8
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory from /proc")
 def test_many_failures_leave_memory_flat(tmp_path: Path) -> None:
     prepare = """
