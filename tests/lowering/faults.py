@@ -192,7 +192,6 @@ PLACES: dict[str, tuple[object, str, int]] = {
     "load": (pipeline, "load", 1),
     "session": (pipeline, "session", 1),
     "saturate": (Session, "saturate", 1),
-    "tile": (Session, "tile", 1),
     "choices": (pipeline, "choices", 1),
     "extract": (pipeline, "extract", 1),
     "named": (pipeline, "named", 1),
@@ -203,6 +202,7 @@ PLACES: dict[str, tuple[object, str, int]] = {
     "report": (pipeline, "Report", 1),
     # On the engine's own thread, where neither of KeyboardInterrupt and SystemExit is raised.
     "prepare": (engine._Prepared, "__init__", 1),
+    "fresh": (engine._Engine, "fresh", 1),
     "read in": (engine._Prepared, "read_in", 1),
     "run": (engine._Prepared, "run", 1),
     "run later": (engine._Prepared, "run", 3),

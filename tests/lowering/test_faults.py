@@ -26,7 +26,7 @@ from tests.lowering.faults import (
 )
 from tests.rust_panic import RustPanic
 
-ON_THE_THREAD = ("prepare", "read in", "run", "run later", "read back")
+ON_THE_THREAD = ("prepare", "fresh", "read in", "run", "run later", "read back")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -38,7 +38,7 @@ def compiled() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("error", [ValueError, RustPanic])
-@pytest.mark.parametrize("place", ["count", "read", "tile", "extract", "write"])
+@pytest.mark.parametrize("place", ["count", "read", "saturate", "extract", "write"])
 def test_a_compile_goes_on(
     place: str,
     error: type[BaseException],

@@ -125,7 +125,7 @@ def test_after_a_fork_while_a_thread_is_inside(tmp_path: Path) -> None:
             assert gc.isenabled()
             setattr(owner, name, function)
 
-        fork_inside(engine.Session, "tile")
+        fork_inside(engine.Session, "saturate")
         fork_inside(engine._Prepared, "read_in")
         fork_inside(engine._Prepared, "run")
         fork_inside(engine, "_read_back")
