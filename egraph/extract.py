@@ -65,15 +65,16 @@ class Problem:
         choices: the alternatives of each choice.
         groups: the groups.
         roots: the choices that are needed in any case.
-        potential: a number for each choice. Where the children of all alternatives have lower ones
-            than the choice, which is so in most places, there can't be a cycle, and nobody looks
-            for one. Left empty, cycles are looked for everywhere.
+        potential: a number for each choice; left empty, cycles are looked for everywhere.
+        unsure: choices with an alternative that may need one of no lower potential. Each cycle has
+            one, so that nobody looks for cycles elsewhere.
     """
 
     choices: list[list[Alternative]] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     roots: list[int] = field(default_factory=list)
     potential: list[int] = field(default_factory=list)
+    unsure: list[int] = field(default_factory=list)
 
 
 class Solution(NamedTuple):
@@ -118,6 +119,7 @@ class _Extraction:
         self.roots = problem.roots
         self.alternatives = [each if len(each) == 1 else sorted(each) for each in problem.choices]
         self.potential = problem.potential
+        self.unsure = problem.unsure
         self.rank: dict[int, int] = {}
         self.cycle: dict[int, int] = {}
         self.chosen: dict[int, Alternative] = {}
@@ -150,11 +152,10 @@ class _Extraction:
         return self.groups[alternative.group].children
 
     def uphill(self) -> list[int]:
-        """Choices with an alternative that needs one of no lower potential: each cycle has one."""
-        potential = self.potential
-        if not potential:
+        """Choices with an alternative that needs one of no lower potential."""
+        if not self.potential:
             return list(range(len(self.alternatives)))
-        return [choice for choice in range(len(self.alternatives)) if self.is_uphill(choice)]
+        return [choice for choice in self.unsure if self.is_uphill(choice)]
 
     def is_uphill(self, choice: int) -> bool:
         potential = self.potential

@@ -73,6 +73,12 @@ class Choices(NamedTuple):
     variants: bool
     copy_of: dict[Node, int]
 
+    def is_only(self, reading: Reading, value: int) -> bool:
+        """Whether a value has one node and is all that its class has."""
+        return (
+            len(reading.values[value].nodes) == 1 and len(self.members[self.class_of[value]]) == 1
+        )
+
 
 BLIND_OPERANDS: dict[object, tuple[int, ...]] = {torch.ops.aten.copy_.default: (1,)}
 """Operands of which an observer sees only the values."""
@@ -150,42 +156,45 @@ class _Chooser:
         )
 
     def fix(self) -> None:
-        """Set up the choices of values that are all that their classes have.
+        """Set up the choices of values that are all that their classes have: most of a graph.
 
-        `fixed` has the choice of each such value, and -1 for the others. Most of a graph is so, and
-        most of that is computed from such values only: then there is nothing to find out.
+        `fixed` has the choice of such a value if its storage and layout are given too, and -1 for
+        the others.
         """
         enodes, members, bases = self.enodes, self.members, self.storages.base
         choices, potential, eclasses = self.problem.choices, self.problem.potential, self.eclass
         fixed, plains, known = self.fixed, self.plains, len(self.enodes)
-        node = Make.NODE
+        nothing_written, node = not self.reading.mutation, Make.NODE
         for number, (eclass, value) in enumerate(zip(self.class_of, self.values, strict=True)):
-            base = bases[number]
             if (
                 (eclass < known and (enodes[eclass] or len(members[eclass]) > 1))
-                or (base is not None and fixed[base] < 0)
                 or value.root
                 or eclass in self.copied
             ):
                 fixed.append(-1)
                 continue
             choice = len(eclasses)
-            fixed.append(choice)
+            base = bases[number]
+            fixed.append(choice if base is None or fixed[base] >= 0 else -1)
             plains[eclass] = choice
             eclasses.append(eclass)
             potential.append(2 * number + 1)
+            choices.append([])
             children = tuple([fixed[operand] for operand in value.operands])
             if -1 in children:
-                choices.append([])
-                self.waiting.append((choice, -1, 0, {}))
-            else:
-                label = (node, number, 0)
-                choices.append([Alternative(self.cost(value), (), children, NO_GROUP, label)])
+                if not nothing_written or self.reading.sees_layout(number):
+                    self.problem.unsure.append(choice)
+                    self.waiting.append((choice, -1, 0, {}))
+                    continue
+                children = tuple([self.plain(self.class_of[each]) for each in value.operands])
+            label = (node, number, 0)
+            choices[choice] = [Alternative(self.cost(value), (), children, NO_GROUP, label)]
 
     # Choices
 
     def new(self, eclass: int, plain: bool) -> int:
         self.problem.choices.append([])
+        self.problem.unsure.append(len(self.eclass))
         members = self.members.get(eclass)
         level = members[0] if members else len(self.values)
         self.problem.potential.append(2 * level + plain)

@@ -39,7 +39,14 @@ def keep(reading: Reading, code: dict[int, int], choices: Choices, solution: Sol
         if each.group != NO_GROUP:
             keeper.out.pieces.setdefault(each.group, {})[each.label[1]] = choice
         elif each.label[0] == Make.NODE:
-            keeper.give(choice, keeper.nodes(each))
+            number = each.label[1]
+            if choices.is_only(reading, number):
+                node = reading.values[number].nodes[0]
+                if node not in keeper.out.item_of:
+                    keeper.out.item_of[node] = choice
+                    keeper.out.node_of[choice] = node
+            else:
+                keeper.give(choice, keeper.nodes(each))
         elif each.label[0] != Make.SAME:
             views.append(choice)
     sources = [(choice, solution.chosen[choice].children[0]) for choice in views]

@@ -67,6 +67,8 @@ class _Planner:
         self.made.update(kept.node_of)
         self.vals: dict[Node, object] = {}
         self.placed: set[int] = set()
+        # Choices whose nodes stay as their users have them, and with the val that they have.
+        self.intact: set[int] = set()
         self.sizes = Sizes(reading.bounds, code, self.symbols(), self.out)
 
     def symbols(self) -> dict[object, int]:
@@ -91,6 +93,14 @@ class _Planner:
                 if reader not in self.placed:
                     self.place(reader, node)
             if item in self.placed:
+                continue
+            if (
+                item >= 0
+                and self.intact.issuperset((each := self.chosen[item]).children)
+                and self.is_only(each)
+            ):
+                self.placed.add(item)
+                self.intact.add(item)
                 continue
             if self.placed.issuperset(self.parts(item)):
                 self.placed.add(item)
@@ -188,6 +198,8 @@ class _Planner:
             self.rewire(item, node, before if moves else node)
             if moves:
                 self.out.edits.append(Move(node, before))
+            if item >= 0 and node not in self.vals and self.is_only(self.chosen[item]):
+                self.intact.add(item)
             return
         if node is None:
             self.create(item, before)
@@ -196,6 +208,10 @@ class _Planner:
                 if choice not in self.made:
                     self.placed.add(choice)
                     self.create(choice, before)
+
+    def is_only(self, each: Alternative) -> bool:
+        """Whether an alternative is the one node of all that its class has."""
+        return each.label[0] == Make.NODE and self.choices.is_only(self.reading, each.label[1])
 
     def create(self, item: int, before: Node) -> None:
         new = self.new(item, before)

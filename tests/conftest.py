@@ -16,6 +16,12 @@ settings.register_profile("fxsat", derandomize=True, deadline=None)
 settings.load_profile("fxsat")
 
 
+def pytest_collection_finish() -> None:
+    """Have the collector pass over what was imported, in every collection of the tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What goes to sys.unraisablehook, as text: the arguments themselves must not be kept."""

@@ -9,8 +9,13 @@ import pytest
 
 
 def every(step: int, cases: Sequence[Any]) -> list[Any]:
-    """Return the cases, all but every `step`-th one marked slow."""
+    """Return the cases, all but every `step`-th one marked slow.
+
+    A case that is a plain tuple is the values of several arguments.
+    """
     return [
-        pytest.param(case, marks=pytest.mark.slow) if i % step else case
+        pytest.param(*(case if type(case) is tuple else (case,)), marks=pytest.mark.slow)
+        if i % step
+        else case
         for i, case in enumerate(cases)
     ]

@@ -16,6 +16,7 @@ from tests.lowering import fxjson, models
 from tests.lowering.make_data import DATA
 from tests.lowering.models import EXAMPLES, bind
 from tests.lowering.support import GEOMETRY, Builder, calls, check, targets
+from tests.lowering.sweeps import every
 
 aten = torch.ops.aten
 END = 2**63 - 1
@@ -70,11 +71,14 @@ IN_PLACE: dict[str, Callable[[Tensor], object]] = {
 
 @pytest.mark.parametrize(
     ("operation", "written"),
-    [
-        *((operation, (0, 1)) for operation in IN_PLACE),
-        *((operation, (2, 1, 0)) for operation in ("mul_", "fill_", "setitem", "copy_")),
-        *(("add_", written) for written in ((1,), (0, 2), (1, 0), (1, 1))),
-    ],
+    every(
+        2,
+        [
+            *((operation, (0, 1)) for operation in IN_PLACE),
+            *((operation, (2, 1, 0)) for operation in ("mul_", "fill_", "setitem", "copy_")),
+            *(("add_", written) for written in ((1,), (0, 2), (1, 0), (1, 1))),
+        ],
+    ),
     ids=str,
 )
 def test_pieces_written_in_place_in_every_spelling_are_one_graph(operation, written):

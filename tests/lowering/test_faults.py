@@ -29,16 +29,26 @@ from tests.rust_panic import RustPanic
 ON_THE_THREAD = ("prepare", "fresh", "read in", "run", "run later", "read back")
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+ANYWHERE = [
+    *[
+        (place, error)
+        for place in PLACES
+        for error in (ERRORS[:2] if place in ON_THE_THREAD else ERRORS)
+    ],
+    ("write", SystemExit),
+]
+
+
 @pytest.mark.parametrize(
-    ("place", "error"),
+    ("place", "error", "after"),
     [
-        *[
-            (place, error)
-            for place in PLACES
-            for error in (ERRORS[:2] if place in ON_THE_THREAD else ERRORS)
-        ],
-        ("write", SystemExit),
+        pytest.param(
+            *(place, error, after),
+            id=f"{place}-{error.__name__}-{'after' if after else 'before'}",
+            marks=[pytest.mark.slow] if after and error is not ValueError else [],
+        )
+        for place, error in ANYWHERE
+        for after in (False, True)
     ],
 )
 def test_a_fault_leaves_the_graph_as_it_was(

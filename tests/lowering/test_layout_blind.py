@@ -135,7 +135,7 @@ def test_observers(target: object) -> None:
     assert not is_layout_following(target, row_major=True)
 
 
-SAMPLE = [*LISTED][::37]
+SAMPLE = [*LISTED][::61]
 """Listed overloads, spread over the list."""
 
 SEEN_TO_NOTICE = [
@@ -150,7 +150,7 @@ def test_a_sample_of_the_list_comes_out_again() -> None:
     wanted = {name.split(".")[1] for name in [*SAMPLE, *SEEN_TO_NOTICE, "aten.reshape.default"]}
     recorder = recorded_calls(lambda name: name in wanted)
     found = verdicts(recorder, [*SAMPLE, *SEEN_TO_NOTICE, "aten.reshape.default"])
-    assert len(found) > 15
+    assert len(found) > 10
     assert {name: LISTED.get(name) for name in found} == {
         name: category for name, (category, _) in found.items()
     }

@@ -23,12 +23,10 @@ def expected() -> list[tuple[str, str, bool]]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _only_garbage_of_these_tests_is_looked_for() -> Iterator[None]:
+def _only_garbage_of_these_tests_is_looked_for() -> None:
     """What the tests before have left would take seconds to go through, each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
