@@ -18,8 +18,8 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from egraph.engine import EClasses, ENode
-from egraph.extract import NO_GROUP, Alternative, Group, Problem, Solution
 from egraph.facts import Wanted
+from egraph.problem import NO_GROUP, Alternative, Group, Problem, Solution
 from lowering.costs import Costs
 from lowering.mutation import aliased
 from lowering.read import Reading, Value
@@ -472,8 +472,9 @@ class _Chooser:
         alike: dict[tuple[int, Hashable], dict[Node, None]] = {}
         for node, operand in zip(_outputs(value), value.operands, strict=True):
             node = _storage(node)
-            if node.op == "call_function":
-                number = self.storages.storage(operand)
+            number = self.storages.storage(operand)
+            has_storage = isinstance(self.storages.val(number), (torch.Tensor, list, tuple))
+            if node.op == "call_function" and has_storage:
                 place = (self.class_of[number], self.storages.geometry(number))
                 alike.setdefault(place, {})[node] = None
         for (eclass, _), nodes in alike.items():

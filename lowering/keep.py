@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch.fx import Node
 
-from egraph.extract import NO_GROUP, Alternative, Solution
+from egraph.problem import NO_GROUP, Alternative, Solution
 from lowering.aten import LISTS
 from lowering.choose import Choices, Make
 from lowering.read import Reading, Value

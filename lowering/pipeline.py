@@ -13,7 +13,8 @@ from torch.fx import Graph, GraphModule
 from torch.fx.node import Target
 
 from egraph.engine import EClasses, Saturation, session
-from egraph.extract import Solution, extract
+from egraph.extract import extract
+from egraph.problem import Solution
 from lowering import collector
 from lowering.choose import Choices, choices, named
 from lowering.costs import COSTS

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from egraph.extract import NO_GROUP, Alternative, Solution
+from egraph.problem import NO_GROUP, Alternative, Solution
 from lowering.choose import Choices, Cuts, Make
 from lowering.edits import AnyNode, Create, Move, New, Plan, Revalue, Rewire
 from lowering.keep import keep

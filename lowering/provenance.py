@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from torch.fx import Node
 
-from egraph.extract import NO_GROUP, Solution
+from egraph.problem import NO_GROUP, Solution
 from lowering.choose import Choices, Make
 from lowering.edits import New, Plan
 from lowering.read import Reading, Term

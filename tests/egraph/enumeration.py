@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from egraph.extract import NO_GROUP, Alternative, Problem
+from egraph.problem import NO_GROUP, Alternative, Problem
 
 SLICE, SPLIT, PIECE = 10, 5, 1
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from egraph.extract import NO_GROUP, Alternative, Group, Infeasible, Problem, Solution, extract
+from egraph.extract import extract
+from egraph.problem import NO_GROUP, Alternative, Group, Infeasible, Problem, Solution
 from tests.egraph.enumeration import (
     PIECE,
     SLICE,
