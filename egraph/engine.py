@@ -1,8 +1,8 @@
 """Load facts, saturate under a budget, read the e-classes back.
 
-The only place that touches egglog's low-level parts. Commands are built once for a set of families
-and run as they are: the high-level API walks all declarations on each call, which costs more than
-saturating a small graph does.
+With eclasses.py the only place that touches egglog's low-level parts. Commands are built once for a
+set of families and run as they are: the high-level API walks all declarations on each call, which
+costs more than saturating a small graph does.
 """
 
 from __future__ import annotations
@@ -15,53 +15,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from egglog import EGraph, Schedule, bindings, ruleset, run, union
 from egglog.egraph import span as here
 
 from egraph import facts as fact_tables
+from egraph.eclasses import CONSTRUCTORS, EClasses, read_back
 from egraph.facts import Facts, Wanted, tables, tsv
 from egraph.language import nil, operands
 from egraph.rules import Phase, table
 from egraph.worker import EngineError, Worker
 
-__all__ = ["EClasses", "ENode", "EngineError", "Saturation", "Session", "session"]
-
-
-class ENode(NamedTuple):
-    """One e-node: an operator, its children as e-class numbers, its integers.
-
-    The integers of `split` are d and then the cuts; those of the others are in the order of
-    egraph/language.py.
-    """
-
-    op: str
-    children: tuple[int, ...]
-    params: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class EClasses:
-    """The e-graph as plain data.
-
-    Attributes:
-        of: e-class of each value number that was loaded. Classes with a value come first, in the
-            order of their least one; the others follow in a fixed order of their terms.
-        enodes: the e-nodes of each class, in a fixed order of their terms.
-        written: the intervals that are named, as (e-class, d, a, b).
-        selected: the elements that are named, as (e-class, d, i).
-    """
-
-    of: dict[int, int]
-    enodes: list[list[ENode]]
-    written: frozenset[tuple[int, ...]]
-    selected: frozenset[tuple[int, ...]]
-
-    @classmethod
-    def none(cls) -> EClasses:
-        """The e-classes of a graph of which nothing was loaded."""
-        return cls({}, [], frozenset(), frozenset())
+__all__ = ["EngineError", "Saturation", "Session", "session"]
 
 
 @dataclass
@@ -81,25 +47,6 @@ class Saturation:
     enodes: int = 0
     eclasses: int = 0
     matches: dict[str, int] = field(default_factory=dict)
-
-
-# How the columns of a constructor read: T an e-class, i an integer, v a vector of integers.
-VIEWS: dict[str, str] = {
-    "slice": "Tiii",
-    "select": "Tii",
-    "split": "Tiv",
-    "unbind": "Ti",
-    "piece": "Ti",
-}
-COLUMNS: dict[str, str] = {
-    **VIEWS,
-    "scatter": "TTiii",
-    "cat": "Ti",
-    "nil": "",
-    "cons": "TT",
-    "op": "iT",
-}
-CONSTRUCTORS = frozenset({"node", "operands", *COLUMNS})
 
 
 GRAPHS_PER_EGRAPH = 100
@@ -248,7 +195,7 @@ class Session:
             _iterate(prepared, saturation, max_iterations, max_enodes)
             if asked:
                 prepared.run(prepared.want, saturation)
-            classes = _read_back(prepared.raw, everything)
+            classes = read_back(prepared.raw, everything)
             saturation.eclasses = len(classes.enodes)
             return classes
 
@@ -268,78 +215,6 @@ def _iterate(
         saturation.iterations += 1
         if not prepared.run(prepared.step, saturation):
             return
-
-
-class _Row(NamedTuple):
-    op: str
-    children: tuple[bindings.Value, ...]
-    params: tuple[int, ...]
-    output: bindings.Value
-
-
-def _read_back(raw: bindings.EGraph, everything: bool) -> EClasses:
-    functions = raw.freeze().functions
-    number: dict[bindings.Value, int] = {}
-    of: dict[int, int] = {}
-    to_int = raw.value_to_i64
-    values = [(to_int(row.inputs[0]), row.output) for row in functions["node"].rows]
-    for n, value in sorted(values, key=lambda pair: pair[0]):
-        of[n] = number.setdefault(value, len(number))
-    if everything:
-        lists = [(to_int(row.inputs[0]), row.output) for row in functions["operands"].rows]
-        for _, value in sorted(lists, key=lambda pair: pair[0]):
-            number.setdefault(value, len(number))
-    enodes: list[list[ENode]] = [[] for _ in number]
-    waiting = _rows(raw, functions, everything)
-    # A class without a value is numbered once all the children of an e-node of it are.
-    while waiting:
-        ready = []
-        rest = []
-        for row in waiting:
-            children = tuple([number.get(child, -1) for child in row.children])
-            if -1 in children:
-                rest.append(row)
-            else:
-                ready.append((ENode(row.op, children, row.params), row.output))
-        if not ready:
-            raise AssertionError(f"e-nodes without a well-founded child: {waiting[:3]}")
-        ready.sort(key=lambda pair: pair[0])
-        for enode, output in ready:
-            n = number.setdefault(output, len(number))
-            if n == len(enodes):
-                enodes.append([])
-            enodes[n].append(enode)
-        waiting = rest
-    named = [
-        frozenset(
-            (number[row.inputs[0]], *map(to_int, row.inputs[1:]))
-            for row in (functions[name].rows if name in functions else ())
-        )
-        for name in ("written", "selected")
-    ]
-    return EClasses(of, enodes, *named)
-
-
-def _rows(
-    raw: bindings.EGraph, functions: dict[str, bindings.FrozenFunction], everything: bool
-) -> list[_Row]:
-    to_int, to_vec = raw.value_to_i64, raw.value_to_vec
-    rows = []
-    for op, columns in (COLUMNS if everything else VIEWS).items():
-        kinds = list(enumerate(columns))
-        for row in functions[op].rows if op in functions else ():
-            inputs = row.inputs
-            children = []
-            params: list[int] = []
-            for i, kind in kinds:
-                if kind == "T":
-                    children.append(inputs[i])
-                elif kind == "i":
-                    params.append(to_int(inputs[i]))
-                else:
-                    params.extend(map(to_int, to_vec(inputs[i])))
-            rows.append(_Row(op, tuple(children), tuple(params), row.output))
-    return rows
 
 
 class _Engine:

@@ -17,7 +17,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from egraph.engine import EClasses, ENode
+from egraph.eclasses import EClasses, ENode
 from egraph.facts import Wanted
 from egraph.problem import NO_GROUP, Alternative, Group, Problem, Solution
 from lowering.costs import Costs

@@ -12,7 +12,8 @@ from typing import Literal
 from torch.fx import Graph, GraphModule
 from torch.fx.node import Target
 
-from egraph.engine import EClasses, Saturation, session
+from egraph.eclasses import EClasses
+from egraph.engine import Saturation, session
 from egraph.extract import extract
 from egraph.problem import Solution
 from lowering import collector

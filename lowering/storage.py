@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import torch
 from torch.fx import Node
 
-from egraph.engine import ENode
+from egraph.eclasses import ENode
 from lowering.mutation import aliased
 from lowering.read import Reading, Value
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from egraph.engine import EClasses, Saturation, session
+from egraph.eclasses import EClasses
+from egraph.engine import Saturation, session
 from egraph.facts import Facts, Wanted
 from egraph.rules import FAMILIES
 

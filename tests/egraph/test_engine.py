@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from egraph.engine import EClasses, ENode, Saturation, Session, session
+from egraph.eclasses import EClasses, ENode
+from egraph.engine import Saturation, Session, session
 from egraph.facts import Facts, Wanted
 from egraph.rules import table
 from tests.egraph.sample_facts import ALL, NOTHING, chain, completed, qkv, run

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import egraph.rules
-from egraph.engine import EClasses, ENode, Saturation, session
+from egraph.eclasses import EClasses, ENode
+from egraph.engine import Saturation, session
 from egraph.facts import Facts, Wanted
 from egraph.rules import FAMILIES, Rule, table
 from tests.egraph.rule_cases import FIRES, Case, E, Rows, facts

@@ -206,7 +206,7 @@ PLACES: dict[str, tuple[object, str, int]] = {
     "read in": (engine._Prepared, "read_in", 1),
     "run": (engine._Prepared, "run", 1),
     "run later": (engine._Prepared, "run", 3),
-    "read back": (engine, "_read_back", 1),
+    "read back": (engine, "read_back", 1),
 }
 
 

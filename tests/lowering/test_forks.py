@@ -128,7 +128,7 @@ def test_after_a_fork_while_a_thread_is_inside(tmp_path: Path) -> None:
         fork_inside(engine.Session, "saturate")
         fork_inside(engine._Prepared, "read_in")
         fork_inside(engine._Prepared, "run")
-        fork_inside(engine, "_read_back")
+        fork_inside(engine, "read_back")
         fork_inside(pipeline, "read")
         fork_inside(pipeline, "write")
         print("done")

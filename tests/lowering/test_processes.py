@@ -111,7 +111,7 @@ def test_many_failures_leave_memory_flat(tmp_path: Path) -> None:
     def failing(*args):
         raise RuntimeError("boom")
 
-    engine._read_back = failing
+    engine.read_back = failing
     """
     code = LEAK.format(prepare=prepare, stopped="failed", warm=20, count=60)
     assert float(output_of(code, tmp_path)) < 20

@@ -74,7 +74,7 @@ def test_from_threads_with_several_options() -> None:
 def test_threads_beside_one_whose_graphs_fail(
     expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_back = engine._read_back
+    read_back = engine.read_back
     turn = iter(range(1_000_000))
 
     def often_failing(*args: Any) -> Any:
@@ -82,7 +82,7 @@ def test_threads_beside_one_whose_graphs_fail(
             raise RuntimeError("boom")
         return read_back(*args)
 
-    monkeypatch.setattr(engine, "_read_back", often_failing)
+    monkeypatch.setattr(engine, "read_back", often_failing)
     found = [graphs() for _ in range(4)]
     answers = in_threads([lambda each=each: results(each) for each in found])  # type: ignore[misc]
     stopped = [row for answer in answers for row in answer if row[1] == "failed"]
