@@ -10,75 +10,15 @@ else, the two are one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from enum import IntEnum
-from typing import NamedTuple
 
 import torch
-from torch.fx import Node
-from torch.fx.node import map_arg
 
 from egraph.eclasses import EClasses, ENode
-from egraph.facts import Wanted
-from egraph.problem import NO_GROUP, Alternative, Group, Problem, Solution
+from egraph.problem import NO_GROUP, Alternative, Group, Problem
+from lowering.choices import Choices, Cuts, Make
 from lowering.costs import Costs
-from lowering.mutation import aliased
 from lowering.read import Reading, Value
-from lowering.storage import Storages, cuts_of
-
-
-class Make(IntEnum):
-    """How an alternative is made; the first integer of its label, the others as said here."""
-
-    NODE = 0  # value, copy: one of the value's own nodes
-    SLICE = 1  # d, a, b
-    SELECT = 2  # d, i
-    PIECE = 3  # i: piece of the group
-    SAME = 4  # nothing: it is the anchored choice that is its child
-
-
-class Cuts(NamedTuple):
-    """What a group makes: the pieces of a source.
-
-    Attributes:
-        op: "split" or "unbind".
-        params: d, and for a split the cuts.
-        source: the choice that is cut.
-    """
-
-    op: str
-    params: tuple[int, ...]
-    source: int
-
-
-class Choices(NamedTuple):
-    """An extraction problem, and what its numbers stand for.
-
-    Attributes:
-        problem: what to choose from. The children of an alternative that is a node of the graph are
-            the choices of its operands, in their order.
-        eclass: e-class of each choice.
-        cuts: what each group makes.
-        class_of: e-class of each value.
-        members: values of each e-class.
-        variants: whether an alternative may be another choice (Make.SAME).
-        copy_of: for nodes that made the storages of outputs, which stay several though the nodes
-            are equal, the number of each.
-    """
-
-    problem: Problem
-    eclass: list[int]
-    cuts: list[Cuts]
-    class_of: list[int]
-    members: dict[int, list[int]]
-    variants: bool
-    copy_of: dict[Node, int]
-
-    def is_only(self, reading: Reading, value: int) -> bool:
-        """Whether a value has one node and is all that its class has."""
-        return (
-            len(reading.values[value].nodes) == 1 and len(self.members[self.class_of[value]]) == 1
-        )
-
+from lowering.storage import Storages, cuts_of, maker, outputs
 
 BLIND_OPERANDS: dict[object, tuple[int, ...]] = {torch.ops.aten.copy_.default: (1,)}
 """Operands of which an observer sees only the values."""
@@ -121,9 +61,7 @@ class _Chooser:
         self.storages = Storages(reading)
         mutation = reading.mutation
         self.shared = self.storages.reached(self.class_of, self.enodes) if mutation else {}
-        self.copy_of: dict[Node, int] = {}
-        self.copied: set[int] = set()
-        self.find_copies()
+        self.copy_of, self.copied = self.storages.copies(self.class_of)
         self.fixed: list[int] = []
 
     def run(self) -> Choices:
@@ -456,31 +394,10 @@ class _Chooser:
         """Anchored choices: outputs alias each other, and the inputs, exactly as they did."""
         return tuple(
             [
-                self.anchored(operand, self.copy_of.get(_storage(node), 0))
-                for node, operand in zip(_outputs(value), value.operands, strict=True)
+                self.anchored(operand, self.copy_of.get(maker(node), 0))
+                for node, operand in zip(outputs(value), value.operands, strict=True)
             ]
         )
-
-    def find_copies(self) -> None:
-        """Number the storages of outputs that stay several, though equal nodes are one value.
-
-        They are numbered in the order of the outputs: that of the nodes tells nothing.
-        """
-        value = self.values[-1]
-        if value.nodes[0].op != "output":
-            return
-        alike: dict[tuple[int, Hashable], dict[Node, None]] = {}
-        for node, operand in zip(_outputs(value), value.operands, strict=True):
-            node = _storage(node)
-            number = self.storages.storage(operand)
-            has_storage = isinstance(self.storages.val(number), (torch.Tensor, list, tuple))
-            if node.op == "call_function" and has_storage:
-                place = (self.class_of[number], self.storages.geometry(number))
-                alike.setdefault(place, {})[node] = None
-        for (eclass, _), nodes in alike.items():
-            if len(nodes) > 1:
-                self.copied.add(eclass)
-                self.copy_of.update({node: copy for copy, node in enumerate(nodes)})
 
     def may_go_stale(self, number: int) -> bool:
         """Whether a fresh value, read when a storage may be written, could become a view of it."""
@@ -499,20 +416,6 @@ class _Chooser:
         return min(self.heights[each] for each in members) if members else len(self.values)
 
 
-def _outputs(value: Value) -> list[Node]:
-    """The nodes that an output node returns, in order, each as often as it is there."""
-    nodes: list[Node] = []
-    map_arg(value.nodes[0].args, nodes.append)
-    return nodes
-
-
-def _storage(node: Node) -> Node:
-    """The node that made the storage of a node."""
-    while (source := aliased(node)) is not None:
-        node = source
-    return node
-
-
 def _heights(values: list[Value]) -> list[int]:
     """The height of each value: the longest way down to an input."""
     heights: list[int] = []
@@ -523,36 +426,3 @@ def _heights(values: list[Value]) -> list[int]:
                 height = heights[operand] + 1
         heights.append(height)
     return heights
-
-
-def named(found: Choices, solution: Solution, eclasses: EClasses) -> Wanted | None:
-    """The intervals that a solution names, or None if tilings were proposed from just those.
-
-    Only sources that the solution cuts count: what was named of others is gone with them.
-    """
-    written: set[tuple[int, ...]] = set()
-    selected: set[tuple[int, ...]] = set()
-    for each in solution.chosen.values():
-        make = each.label[0]
-        if make == Make.NODE or make == Make.SAME:
-            continue
-        params = each.label[1:]
-        if make == Make.SLICE and params[1] != params[2]:
-            written.add((found.eclass[each.children[0]], *params))
-        elif make == Make.SELECT:
-            selected.add((found.eclass[each.children[0]], *params))
-        elif make == Make.PIECE:
-            op, (d, *cuts), source = found.cuts[each.group]
-            eclass, i = found.eclass[source], params[0]
-            if op == "split":
-                written.add((eclass, d, cuts[i], cuts[i + 1]))
-            else:
-                selected.add((eclass, d, i))
-    left = []
-    same = True
-    for now, before in ((written, eclasses.written), (selected, eclasses.selected)):
-        sources = {row[0] for row in now}
-        same = same and now == {row for row in before if row[0] in sources}
-        rows = [(min(found.members[row[0]]), *row[1:]) for row in now if row[0] in found.members]
-        left.append(tuple(sorted(rows)))
-    return None if same else Wanted(*left)

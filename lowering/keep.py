@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from egraph.problem import NO_GROUP, Alternative, Solution
 from lowering.aten import LISTS
-from lowering.choose import Choices, Make
+from lowering.choices import Choices, Make
 from lowering.read import Reading, Value
 
 aten = torch.ops.aten

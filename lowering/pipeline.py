@@ -17,7 +17,8 @@ from egraph.engine import Saturation, session
 from egraph.extract import extract
 from egraph.problem import Solution
 from lowering import collector
-from lowering.choose import Choices, choices, named
+from lowering.choices import Choices, named
+from lowering.choose import choices
 from lowering.costs import COSTS
 from lowering.journal import Journal
 from lowering.load import Loaded, load

@@ -17,7 +17,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from egraph.problem import NO_GROUP, Alternative, Solution
-from lowering.choose import Choices, Cuts, Make
+from lowering.choices import Choices, Cuts, Make
 from lowering.edits import AnyNode, Create, Move, New, Plan, Revalue, Rewire
 from lowering.keep import keep
 from lowering.mutation import aliased, argument

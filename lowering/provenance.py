@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from torch.fx import Node
 
 from egraph.problem import NO_GROUP, Solution
-from lowering.choose import Choices, Make
+from lowering.choices import Choices, Make
 from lowering.edits import New, Plan
 from lowering.read import Reading, Term
 from lowering.report import Rewrite

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 import torch
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from egraph.eclasses import ENode
 from lowering.mutation import aliased
@@ -65,6 +66,33 @@ class Storages:
         code = self.reading.bounds.code
         return (tuple(map(code, val.stride())), code(val.storage_offset()))
 
+    def copies(self, class_of: list[int]) -> tuple[dict[Node, int], set[int]]:
+        """Number the storages of outputs that stay several, though equal nodes are one value.
+
+        They are numbered in the order of the outputs: that of the nodes tells nothing.
+
+        Returns:
+            The number of each node that made such a storage, and their e-classes.
+        """
+        copy_of: dict[Node, int] = {}
+        copied: set[int] = set()
+        value = self.reading.values[-1]
+        if value.nodes[0].op != "output":
+            return copy_of, copied
+        alike: dict[tuple[int, Hashable], dict[Node, None]] = {}
+        for node, operand in zip(outputs(value), value.operands, strict=True):
+            node = maker(node)
+            number = self.storage(operand)
+            has_storage = isinstance(self.val(number), (torch.Tensor, list, tuple))
+            if node.op == "call_function" and has_storage:
+                place = (class_of[number], self.geometry(number))
+                alike.setdefault(place, {})[node] = None
+        for (eclass, _), nodes in alike.items():
+            if len(nodes) > 1:
+                copied.add(eclass)
+                copy_of.update({node: copy for copy, node in enumerate(nodes)})
+        return copy_of, copied
+
     def reached(self, class_of: list[int], enodes: list[list[ENode]]) -> dict[int, list[Node]]:
         """For each e-class, the written storages that an e-node of it may be a view of."""
         above: dict[int, list[int]] = {}
@@ -102,6 +130,20 @@ def cuts_of(enode: ENode, enodes: list[list[ENode]]) -> list[tuple[ENode | None,
     if enode.op == "piece":
         return [(each, each.children[0]) for each in enodes[enode.children[0]]]
     return []
+
+
+def outputs(value: Value) -> list[Node]:
+    """The nodes that an output node returns, in order, each as often as it is there."""
+    nodes: list[Node] = []
+    map_arg(value.nodes[0].args, nodes.append)
+    return nodes
+
+
+def maker(node: Node) -> Node:
+    """The node that made the storage of a node."""
+    while (source := aliased(node)) is not None:
+        node = source
+    return node
 
 
 def _base(value: Value) -> int | None:
