@@ -53,7 +53,7 @@ class _Chooser:
         self.plains: dict[int, int] = {}
         self.anchors: dict[tuple[int, int], int] = {}
         self.places: dict[Hashable, int] = {}
-        self.variants: dict[int, dict[int, int]] = {}
+        self.variants: dict[int, dict[int, tuple[int, int]]] = {}
         self.groups: dict[tuple[int, int], int] = {}
         self.makers: list[dict[int, list[int]]] = []
         self.waiting: list[tuple[int, int, int, dict[int, int]]] = []
@@ -201,7 +201,7 @@ class _Chooser:
             return self.places[place]
         choice = self.places[place] = self.new(eclass, plain=False)
         self.waiting.append((choice, number, copy, sources))
-        self.variants.setdefault(eclass, {})[choice] = copy
+        self.variants.setdefault(eclass, {})[choice] = (self.heights[number], copy)
         return choice
 
     def is_lone(self, eclass: int, sources: dict[int, int]) -> bool:
@@ -237,8 +237,8 @@ class _Chooser:
 
     def through_variants(self, choice: int, eclass: int) -> Iterator[Alternative]:
         """What serves a plain choice too: anchored choices of the class, and pieces of such."""
-        for variant, copy in self.variants.get(eclass, {}).items():
-            yield Alternative(0, (-1, copy), (variant,), NO_GROUP, (Make.SAME,))
+        for variant, order in self.variants.get(eclass, {}).items():
+            yield Alternative(0, (-1, *order), (variant,), NO_GROUP, (Make.SAME,))
         for enode in self.enodes[eclass] if eclass < len(self.enodes) else ():
             for pieces, source in cuts_of(enode, self.enodes):
                 if pieces is not None and source != eclass:
@@ -381,10 +381,15 @@ class _Chooser:
             also_blind: Iterable[int] = range(len(value.operands))
         else:
             also_blind = BLIND_OPERANDS.get(value.nodes[0].target, ())
+        # What reads a storage after a write, or views one that is read then, means that storage.
+        mutation, node = self.reading.mutation, value.nodes[0]
+        bound = node in mutation.epochs or node in mutation.live
         return tuple(
             [
                 self.plain(class_of[operand])
-                if i in also_blind and not self.may_go_stale(operand)
+                if i in also_blind
+                and not self.may_go_stale(operand)
+                and not (bound and self.values[operand].nodes[0] in mutation.root)
                 else self.anchored(operand)
                 for i, operand in enumerate(value.operands)
             ]

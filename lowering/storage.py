@@ -46,9 +46,13 @@ class Storages:
         return self.base[number] is not None and aliased(value.nodes[0]) is not None
 
     def is_fresh(self, number: int) -> bool:
-        """Whether a value is a tensor that its node makes."""
-        is_call = self.reading.values[number].nodes[0].op == "call_function"
-        return is_call and not self.is_alias(number)
+        """Whether a value is a tensor that its node makes, and that nobody writes to."""
+        node = self.reading.values[number].nodes[0]
+        return (
+            node.op == "call_function"
+            and not self.is_alias(number)
+            and node not in self.reading.mutation.root
+        )
 
     def storage(self, number: int) -> int:
         """The value whose storage a value is a view of."""
@@ -76,9 +80,9 @@ class Storages:
         """
         copy_of: dict[Node, int] = {}
         copied: set[int] = set()
-        value = self.reading.values[-1]
-        if value.nodes[0].op != "output":
+        if not self.reading.values or self.reading.values[-1].nodes[0].op != "output":
             return copy_of, copied
+        value = self.reading.values[-1]
         alike: dict[tuple[int, Hashable], dict[Node, None]] = {}
         for node, operand in zip(outputs(value), value.operands, strict=True):
             node = maker(node)
