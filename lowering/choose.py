@@ -201,7 +201,7 @@ class _Chooser:
             return self.places[place]
         choice = self.places[place] = self.new(eclass, plain=False)
         self.waiting.append((choice, number, copy, sources))
-        self.variants.setdefault(eclass, {})[choice] = (self.heights[number], copy)
+        self.variants.setdefault(eclass, {})[choice] = (copy, self.heights[number])
         return choice
 
     def is_lone(self, eclass: int, sources: dict[int, int]) -> bool:

@@ -88,7 +88,9 @@ class Storages:
             node = maker(node)
             number = self.storage(operand)
             has_storage = isinstance(self.val(number), (torch.Tensor, list, tuple))
-            if node.op == "call_function" and has_storage:
+            # A storage that is written is one of a kind anyway.
+            is_written = node in self.reading.mutation.root
+            if node.op == "call_function" and has_storage and not is_written:
                 place = (class_of[number], self.geometry(number))
                 alike.setdefault(place, {})[node] = None
         for (eclass, _), nodes in alike.items():

@@ -127,3 +127,14 @@ def test_cuts_at_an_unbacked_symbol_stay():
     text = canonical_text(module)
     check(module, inputs)
     assert canonical_text(module) == text
+
+
+def test_a_size_that_is_computed_twice_may_be_returned_twice():
+    b = Builder()
+    s, x = b.symbol(3, 2, 8), b.input(4, 10)
+    doubled = b.call(operator.mul, s, 2)
+    one = b.call(operator.mul, doubled, s)
+    other = b.call(operator.mul, b.call(operator.mul, s, s), 2)
+    module = b.output(one, other, x)
+    check(module)
+    assert len(calls(module, operator.mul)) == 2

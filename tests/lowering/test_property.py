@@ -285,6 +285,18 @@ FAILED_ONCE = {
         "cat_of_pieces; write 1; cat_of_pieces 1 0 0 1 1",
         (0, 2),
     ),
+    "reader of one of two copies": ("4", "unary; cat_of_pieces; unary", (0, 1, 2)),
+    "what an input is equal to": (
+        "4",
+        "cat_of_pieces; select_scatter 1; cat_of_pieces 1 0 7; unary",
+        (2, 1),
+    ),
+    "slice of one of two copies": ("4", "unary; unary 1; slice_; unary", (0, 1, 3)),
+    "output whose storage is written": (
+        "4; 4",
+        "unary; slice_; unary; cat_of_pieces 12; unary; unary; write 4; unary",
+        (14, 6),
+    ),
     "late reader of an aliased input": (
         "2; 4 alias",
         "cat_of_pieces 0 0 1; unary 10; unary; write_input 0; cat 3",
