@@ -113,11 +113,30 @@ class _Extraction:
         if first.group != NO_GROUP:
             return False
         cycle = self.cycle.get(choice)
-        return all(
-            child in other.children
-            or (child in self.needed and (cycle is None or self.cycle.get(child) != cycle))
+        missing = [
+            child
             for child in first.children
-        )
+            if child not in other.children
+            and (child not in self.needed or (cycle is not None and self.cycle.get(child) == cycle))
+        ]
+        return not missing or (cycle is None and self.needs_anyway(other, missing))
+
+    def needs_anyway(self, each: Alternative, choices: list[int]) -> bool:
+        """Whether all ways to make what an alternative needs come down to these choices too."""
+        left = set(choices)
+        stack = list(each.children)
+        seen = set(stack)
+        while stack and left:
+            alternatives = self.alternatives[stack.pop()]
+            if len(alternatives) < 2:
+                continue  # for what has no choice, `needed` tells
+            first, *others = [self.children(other) for other in alternatives]
+            for child in first:
+                if child not in seen and all(child in other for other in others):
+                    seen.add(child)
+                    left.discard(child)
+                    stack.append(child)
+        return not left
 
     def components(self, pending: list[int]) -> list[list[int]]:
         """Pending choices and what only they may need, cut where nothing is shared."""

@@ -252,6 +252,18 @@ def test_nothing_is_wanted_only_to_make_a_split_whole(source_is_wanted: bool) ->
     assert set(extract(problem).chosen) == {x, k, v, half}
 
 
+def test_nor_is_it_where_the_source_is_only_known_to_be_needed_later() -> None:
+    # As above, but whether k is needed, and with it x, hangs on which of two kernels makes y.
+    x, q, k, half, z, y = range(6)
+    problem = Problem([[plain(0)]], [Group(SPLIT, (x,), (q, k))])
+    problem.choices += [[plain(SLICE, x, order=(1,)), through(0, order=(2,))] for _ in (q, k)]
+    problem.choices.append([plain(SLICE, x, order=(1,)), plain(SLICE, q, order=(2,))])
+    problem.choices.append([plain(100)])
+    problem.choices.append([plain(100, k), plain(100, z, order=(1,))])
+    problem.roots = [half, y]
+    assert set(extract(problem).chosen) == {x, k, half, y}
+
+
 def test_a_shared_child_is_paid_once() -> None:
     problem = Problem(
         [[plain(10)], [plain(1, 0), plain(7)], [plain(1, 0), plain(7)], [plain(0, 1, 2)]],
