@@ -238,7 +238,10 @@ class _Planner:
             assert isinstance(listed, (list, tuple))
             return New(operator.getitem, (pieces, params[0]), listed[params[0]], like)
         if make == Make.NODE:
-            node = self.reading.values[params[0]].nodes[0]
+            value = self.reading.values[params[0]]
+            node = value.nodes[0]
+            if value.key is None and value.term is None:
+                raise Unplannable(f"node {node.name} can't be made a second time")
             args, kwargs = self.arguments(item, node)
             return New(node.target, args, self.propagated(item, node), like, kwargs)
         source = self.now(each.children[0])

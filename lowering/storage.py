@@ -46,13 +46,15 @@ class Storages:
         return self.base[number] is not None and aliased(value.nodes[0]) is not None
 
     def is_fresh(self, number: int) -> bool:
-        """Whether a value is a tensor that its node makes, and that nobody writes to."""
-        node = self.reading.values[number].nodes[0]
-        return (
-            node.op == "call_function"
-            and not self.is_alias(number)
-            and node not in self.reading.mutation.root
-        )
+        """Whether a value is a tensor that its node makes, and could make again."""
+        value = self.reading.values[number]
+        return not self.is_alias(number) and self._is_one_of_many(value)
+
+    def _is_one_of_many(self, value: Value) -> bool:
+        """Whether a copy is as good as the value: it is computed, not drawn, and not written to."""
+        node = value.nodes[0]
+        is_pure = value.key is not None or value.term is not None
+        return node.op == "call_function" and is_pure and node not in self.reading.mutation.root
 
     def storage(self, number: int) -> int:
         """The value whose storage a value is a view of."""
@@ -88,9 +90,7 @@ class Storages:
             node = maker(node)
             number = self.storage(operand)
             has_storage = isinstance(self.val(number), (torch.Tensor, list, tuple))
-            # A storage that is written is one of a kind anyway.
-            is_written = node in self.reading.mutation.root
-            if node.op == "call_function" and has_storage and not is_written:
+            if has_storage and self._is_one_of_many(self.reading.values[number]):
                 place = (class_of[number], self.geometry(number))
                 alike.setdefault(place, {})[node] = None
         for (eclass, _), nodes in alike.items():

@@ -297,6 +297,7 @@ FAILED_ONCE = {
         "unary; slice_; unary; cat_of_pieces 12; unary; unary; write 4; unary",
         (14, 6),
     ),
+    "random output": ("4", "random; cat_of_pieces; unary; partition", (3, 4)),
     "late reader of an aliased input": (
         "2; 4 alias",
         "cat_of_pieces 0 0 1; unary 10; unary; write_input 0; cat 3",
