@@ -296,7 +296,9 @@ class _Chooser:
         value = self.values[number]
         if len(set(value.operands)) < len(value.operands) and value.nodes[0].op != "output":
             operands = self.agreed(value, operands)
-        order = (0, self.heights[number], number)
+        term = value.term
+        kind = 0 if term is None else 1 if term.op == "cat" else 2
+        order = (0, self.heights[number], kind, len(value.operands), number)
         return Alternative(self.cost(value), order, operands, NO_GROUP, (Make.NODE, number, copy))
 
     def cost(self, value: Value) -> int:
