@@ -147,13 +147,16 @@ class _Chooser:
             self.waiting.append((found, -1, 0, {}))
         return found
 
-    def anchored(self, number: int, copy: int = 0) -> int:
+    def anchored(self, number: int, copy: int = 0, *, itself: bool = False) -> int:
         """The choice of a value in its own layout and with its own storage.
 
         Args:
             number: the value.
             copy: 0, or the number of a storage that must be another than that of copy 0.
+            itself: it has to be a tensor of its own, even where it is the whole of another one.
         """
+        if not itself:
+            number = self.viewed(number)
         if copy == 0 and self.fixed[number] >= 0:
             return self.fixed[number]
         chain: list[tuple[int, int]] = []
@@ -165,10 +168,24 @@ class _Chooser:
                 break
             chain.append((at, which))
             which = self.copy_below(at, which)
-            at = self.storages.base[at]
+            base = self.storages.base[at]
+            at = None if base is None else self.viewed(base)
         for each in reversed(chain):
             self.anchors[each] = self.anchor(*each)
         return self.anchors[number, copy]
+
+    def viewed(self, number: int) -> int:
+        """What a value is the whole of, at the same place in memory; or the value."""
+        while True:
+            term = self.values[number].term
+            if term is None or term.op != "slice" or self.storages.is_empty(number):
+                return number
+            (source,) = term.sources
+            if self.class_of[source] != self.class_of[number]:
+                return number
+            if self.storages.geometry(source) != self.storages.geometry(number):
+                return number
+            number = source
 
     def copy_below(self, number: int, copy: int) -> int:
         """The copy that a value's base has to be: the same for a view, any for a fresh tensor."""
@@ -182,7 +199,7 @@ class _Chooser:
         at = self.storages.base[number]
         below = self.copy_below(number, copy)
         while at is not None:
-            sources.setdefault(self.class_of[at], self.anchors[at, below])
+            sources.setdefault(self.class_of[at], self.anchored(at, below))
             term = self.values[at].term
             at = term.sources[0] if term is not None and term.op == "slice" else None
         if copy == 0 and not self.storages.is_empty(number) and self.is_lone(eclass, sources):
@@ -401,7 +418,7 @@ class _Chooser:
         """Anchored choices: outputs alias each other, and the inputs, exactly as they did."""
         return tuple(
             [
-                self.anchored(operand, self.copy_of.get(maker(node), 0))
+                self.anchored(operand, self.copy_of.get(maker(node), 0), itself=True)
                 for node, operand in zip(outputs(value), value.operands, strict=True)
             ]
         )

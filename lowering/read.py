@@ -22,6 +22,7 @@ from lowering.bounds import Bounds
 from lowering.layout import layout_key
 from lowering.mutation import Mutation, analyse
 from lowering.signature import Signature, bind, name_of, normal, signature, signature_of
+from lowering.views import Identities
 
 
 class Term(NamedTuple):
@@ -172,6 +173,8 @@ class _Reader:
         algebra = bool(families - {"cse"})
         self.terms = {signature(t): f for t, f in TERMS.items() if algebra and t not in off}
         self.lists = {signature(t) for t in LISTS} if algebra else set()
+        self.slices = "slice" in families
+        self.identities = Identities(self.out.bounds)
         self.keep_apart = keep_apart
         self.found: dict[Hashable, int] = {}
         self.keys: dict[Key, int] = {}
@@ -266,7 +269,7 @@ class _Reader:
             return True
         make = self.terms.get(sig)
         if make is None and sig not in self.lists:
-            return False
+            return self.identity(node, sig)
         if node in self.out.mutation.epochs or sig.name in self.keep_apart:
             return False
         if make is not None:
@@ -280,6 +283,27 @@ class _Reader:
         if not spellings or not self.tagged_alike(node, spellings[0].sources):
             return False
         self.out.lists[node] = [self.term(each) for each in spellings]
+        return True
+
+    def identity(self, node: Node, sig: Signature) -> bool:
+        """Read a view that is what it views as a whole slice of that, but for an output.
+
+        One that is returned stays: the caller gets a tensor of its own.
+        """
+        if (
+            not self.slices
+            or sig.aliases[:1] != (0,)
+            or node in self.out.mutation.epochs
+            or sig.name in self.keep_apart
+            or any(user.op == "output" for user in node.users)
+        ):
+            return False
+        source = self.identities.of(node)
+        if source is None or not self.tagged_alike(node, (source,)):
+            return False
+        size = self.out.bounds.code(source.meta["val"].size(0))
+        term = Term("slice", (self.out.of[source],), (0, 0, size))
+        self.number(node, term, Value([node], sig, term.sources, term))
         return True
 
     def term(self, spelling: Spelling) -> Term:
