@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torch.fx import Graph, GraphModule
 from torch.fx.node import Target
@@ -20,17 +20,22 @@ from lowering import collector
 from lowering.choices import Choices, named
 from lowering.choose import choices
 from lowering.costs import COSTS
+from lowering.edits import Create
 from lowering.journal import Journal
 from lowering.load import Loaded, load
 from lowering.options import Options
 from lowering.plan import plan
 from lowering.provenance import rewrites
 from lowering.read import Reading, Unsupported, read
-from lowering.report import Report
+from lowering.report import Report, Rewrite
 from lowering.signature import name_of
+from lowering.views import simplify
 from lowering.write import write
 
 log = logging.getLogger(__name__)
+
+MAX_PASSES = 8
+"""Times that a graph is read anew because views have become simpler ones."""
 
 MAX_ROUNDS = 8
 """Times that tilings are proposed anew from what the last choice still names."""
@@ -62,6 +67,24 @@ def saturate(graph: Graph | GraphModule, options: Options = Options()) -> Report
     return _Run(target, module, options).report()
 
 
+class _Pass(NamedTuple):
+    """What one pass over a graph came to.
+
+    Attributes:
+        saturation: how the e-graph did.
+        inexact: parts of the graph in which the search for the cheapest choice gave up.
+        changed: whether the graph was rewritten.
+        rewrites: what replaced which nodes.
+        again: whether a view now is a simpler one, by what it has come to view.
+    """
+
+    saturation: Saturation
+    inexact: int
+    changed: bool
+    rewrites: tuple[Rewrite, ...]
+    again: bool
+
+
 class _Run:
     """One graph on its way through."""
 
@@ -79,6 +102,7 @@ class _Run:
             with collector.paused():
                 return self.run(before)
         except Unsupported as error:
+            self.journal.undo()
             return self.left(before, "unsupported", str(error))
         except (KeyboardInterrupt, SystemExit):
             self.journal.undo()
@@ -96,6 +120,34 @@ class _Run:
             return self.left(before, "failed", reason)
 
     def run(self, before: dict[str, int]) -> Report:
+        passes = [self.once()]
+        while passes[-1].again and len(passes) < MAX_PASSES:
+            passes.append(self.once())
+        changed = any(each.changed for each in passes)
+        last = passes[-1].saturation
+        matches: Counter[str] = Counter()
+        for each in passes:
+            matches.update(each.saturation.matches)
+        report = Report(
+            changed=changed,
+            stopped=last.stopped,
+            reason=_reason(last, self.options),
+            before=before,
+            after=_count(self.graph) if changed else before,
+            rewrites=tuple(rewrite for each in passes for rewrite in each.rewrites),
+            matches=dict(matches),
+            enodes=last.enodes,
+            eclasses=last.eclasses,
+            iterations=sum(each.saturation.iterations for each in passes),
+            seconds=self.seconds,
+            fallback=_fallback(sum(each.inexact for each in passes)),
+        )
+        if self.module is not None and report.changed:
+            self.module.recompile()
+        return report
+
+    def once(self) -> _Pass:
+        """Read, saturate and write once."""
         options = self.options
         with self.phase("read"):
             reading = read(self.graph, options.families, map(str, options.keep_apart))
@@ -107,23 +159,12 @@ class _Run:
             )
             rewritten = rewrites(reading, found, solution, edits)
             made = write(edits, self.journal)
-        report = Report(
-            changed=edits.is_rewrite(),
-            stopped=saturation.stopped,
-            reason=_reason(saturation, options),
-            before=before,
-            after=_count(self.graph) if edits.is_rewrite() else before,
-            rewrites=rewritten(made),
-            matches=saturation.matches,
-            enodes=saturation.enodes,
-            eclasses=saturation.eclasses,
-            iterations=saturation.iterations,
-            seconds=self.seconds,
-            fallback=_fallback(solution),
-        )
-        if self.module is not None and report.changed:
-            self.module.recompile()
-        return report
+            touched = [
+                made[edit.node] if isinstance(edit, Create) else edit.node for edit in edits.edits
+            ]
+            changed = edits.is_rewrite()
+            again = changed and "slice" in options.families and simplify(touched)
+        return _Pass(saturation, solution.inexact, changed, rewritten(made), again)
 
     def search(self, reading: Reading, loaded: Loaded) -> tuple[Saturation, Choices, Solution]:
         """Saturate and choose.
@@ -200,10 +241,10 @@ def _reason(saturation: Saturation, options: Options) -> str:
     return ""
 
 
-def _fallback(solution: Solution) -> str:
-    if not solution.inexact:
+def _fallback(inexact: int) -> str:
+    if not inexact:
         return ""
     return (
-        f"in {solution.inexact} part(s) of the graph the search ran out of steps: the choice there "
+        f"in {inexact} part(s) of the graph the search ran out of steps: the choice there "
         "is sound and the best found, but may not be the cheapest"
     )

@@ -98,6 +98,7 @@ class _Planner:
                 item >= 0
                 and self.intact.issuperset((each := self.chosen[item]).children)
                 and self.is_only(each)
+                and node not in self.reading.through
             ):
                 self.placed.add(item)
                 self.intact.add(item)
@@ -328,8 +329,11 @@ class _Planner:
             return map_arg(node.args, take), {}
         value = self.reading.values[self.reading.of[node]]
         choice_of = dict(zip(value.operands, parts, strict=False))
+        through = self.reading.through.get(node)
 
         def now(operand: Node) -> Any:
+            if through is not None and operand is node.args[0]:
+                operand = through
             choice = choice_of.get(self.reading.of[operand])
             if choice is None:
                 choice = self.sizes.held.get(expression_of(operand.meta.get("val")))

@@ -22,7 +22,7 @@ from lowering.bounds import Bounds
 from lowering.layout import layout_key
 from lowering.mutation import Mutation, analyse
 from lowering.signature import Signature, bind, name_of, normal, signature, signature_of
-from lowering.views import Identities
+from lowering.views import RESHAPES, Views
 
 
 class Term(NamedTuple):
@@ -84,6 +84,7 @@ class Reading:
         of: value of each wanted node. A node that returns a list whose pieces are terms has none.
         lists: those nodes, each with its pieces.
         dead: nodes that nothing wanted reaches.
+        through: for a reshape that is read as one of another tensor than it names, that tensor.
         bounds: the symbolic bounds.
         mutation: what the writes of the graph forbid.
     """
@@ -93,6 +94,7 @@ class Reading:
     of: dict[Node, int] = field(default_factory=dict)
     lists: dict[Node, list[Term]] = field(default_factory=dict)
     dead: list[Node] = field(default_factory=list)
+    through: dict[Node, Node] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=Bounds)
     mutation: Mutation = field(default_factory=Mutation)
     _row_major: dict[int, bool] = field(default_factory=dict)
@@ -174,7 +176,7 @@ class _Reader:
         self.terms = {signature(t): f for t, f in TERMS.items() if algebra and t not in off}
         self.lists = {signature(t) for t in LISTS} if algebra else set()
         self.slices = "slice" in families
-        self.identities = Identities(self.out.bounds)
+        self.views = Views(self.out.bounds)
         self.keep_apart = keep_apart
         self.found: dict[Hashable, int] = {}
         self.keys: dict[Key, int] = {}
@@ -249,6 +251,11 @@ class _Reader:
             self.number(node, symbol, Value([node], sig, tuple(operands)))
             return
         pattern = self.arguments(node, sig, operands)
+        if mergeable and node.target in RESHAPES and self.slices:
+            source = self.views.reshaped(node)
+            if source is not None and self.tagged_alike(node, (source,)):
+                out.through[node] = source
+                operands[0] = out.of[source]
         value = Value([node], sig, tuple(operands), root=sig.effect or bound)
         if mergeable and self.merge and pattern is not None and sig.name not in self.keep_apart:
             epochs = out.mutation.epochs.get(node) if out.mutation.epochs else None
@@ -286,19 +293,15 @@ class _Reader:
         return True
 
     def identity(self, node: Node, sig: Signature) -> bool:
-        """Read a view that is what it views as a whole slice of that, but for an output.
-
-        One that is returned stays: the caller gets a tensor of its own.
-        """
+        """Read a view that is what it views as a whole slice of that."""
         if (
             not self.slices
             or sig.aliases[:1] != (0,)
             or node in self.out.mutation.epochs
             or sig.name in self.keep_apart
-            or any(user.op == "output" for user in node.users)
         ):
             return False
-        source = self.identities.of(node)
+        source = self.views.whole(node)
         if source is None or not self.tagged_alike(node, (source,)):
             return False
         size = self.out.bounds.code(source.meta["val"].size(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import pytest
@@ -114,6 +115,68 @@ def test_one_that_is_read_after_a_write_stays(name: str) -> None:
     first = b.call(aten.sin.default, view)
     b.call(BUMP, x)
     check(b.output(first, b.call(aten.sin.default, view), b.call(aten.cos.default, x)))
+
+
+# Of x[4, 1, 6]: what is reshaped to [8, 3] in the end, and how many calls are left.
+RESHAPED: dict[str, tuple[View, int]] = {
+    "reshape": (chain((aten.reshape.default, [24])), 1),
+    "view": (chain((aten.view.default, [2, 12])), 1),
+    "two reshapes": (chain((aten.reshape.default, [24]), (aten.reshape.default, [2, 12])), 1),
+    "unsqueeze": (chain((aten.unsqueeze.default, 0)), 1),
+    "permute of a dimension of one": (chain((aten.permute.default, [1, 0, 2])), 1),
+    "permute": (chain((aten.permute.default, [2, 1, 0])), 2),
+    "clone": (chain((aten.reshape.default, [24]), (aten.clone.default,)), 3),
+    "slice": (chain((aten.reshape.default, [24]), (aten.slice.Tensor, 0, 0, 24)), 1),
+    "copy": (chain((aten.permute.default, [2, 1, 0]), (aten.reshape.default, [24])), 3),
+}
+
+
+@pytest.mark.parametrize("name", RESHAPED)
+def test_a_reshape_of_a_view(name: str) -> None:
+    make, left = RESHAPED[name]
+    b = Builder()
+    view = b.call(aten.reshape.default, make(b, b.input(4, 1, 6)), [8, 3])
+    module = b.output(view, b.call(aten.sin.default, view))
+    check(module)
+    assert len([node for node in module.graph.nodes if node.op == "call_function"]) == left + 1
+
+
+def test_a_reshape_of_a_view_that_has_other_users() -> None:
+    b = Builder()
+    x = b.input(4, 6)
+    flat = b.call(aten.reshape.default, x, [24])
+    module = b.output(
+        b.call(aten.sin.default, flat),
+        b.call(aten.sin.default, b.call(aten.reshape.default, flat, [8, 3])),
+        b.call(aten.sin.default, b.call(aten.reshape.default, x, [8, 3])),
+    )
+    check(module)
+    reshapes = calls(module, aten.reshape.default)
+    assert [node.args[0].op for node in reshapes] == ["placeholder"] * 2
+
+
+def test_what_a_view_is_may_only_come_out_when_other_rules_are_done() -> None:
+    b = Builder()
+    flat = b.call(aten.reshape.default, b.input(4, 6), [24])
+    pieces = b.call(aten.split_with_sizes.default, flat, [9, 15])
+    items = [b.call(operator.getitem, pieces, i) for i in range(2)]
+    whole = b.call(aten.cat.default, items)
+    module = b.output(
+        b.call(aten.sin.default, b.call(aten.reshape.default, whole, [8, 3])),
+        b.call(aten.sin.default, b.call(aten.reshape.default, whole, [4, 6])),
+    )
+    check(module)
+    assert targets(module) == {"aten.reshape.default": 1, "aten.sin.default": 2}
+
+
+def test_a_reshape_of_a_view_of_what_is_written() -> None:
+    b = Builder()
+    x = b.input(4, 6)
+    flat = b.call(aten.reshape.default, x, [24])
+    before = b.call(aten.sin.default, b.call(aten.reshape.default, flat, [8, 3]))
+    b.call(BUMP, x)
+    late = b.call(aten.sin.default, b.call(aten.reshape.default, flat, [8, 3]))
+    check(b.output(before, late, b.call(aten.sin.default, flat)))
 
 
 def test_of_symbolic_sizes_without_a_guard() -> None:
