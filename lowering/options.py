@@ -52,10 +52,11 @@ class Options:
 
     Attributes:
         families: Names of the rule families that are on. Default: all of `FAMILIES`, which are
-            "cse" (equal nodes are one node), "slice" (slices of slices, whole and empty slices),
-            "split" (a partition into slices is a split), "scatter" (slices of slice_scatter) and
-            "cat" (slices and splits of cat, cat of the pieces of a split). Any order is taken, and
-            held in the order of `FAMILIES`. With none on, the graph stays as it is.
+            "cse" (equal nodes are one node), "slice" (slices of slices, whole and empty slices,
+            views that are what they view, reshapes of views), "split" (a partition into slices is
+            a split), "scatter" (slices of slice_scatter) and "cat" (slices and splits of cat, cat
+            of the pieces of a split). Any order is taken, and held in the order of `FAMILIES`. With
+            none on, the graph stays as it is.
         prefer: The form of a partition whose pieces are all read: "split" (default) writes one
             split_with_sizes and its getitems, "slices" a slice for each piece.
         filled: Make a split of slices that leave gaps, with pieces that nobody reads.
