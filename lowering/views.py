@@ -65,12 +65,11 @@ class Views:
     def whole(self, node: Node) -> Node | None:
         """The nearest tensor that a view comes from and is the same as, of one dimension or more.
 
-        None for a view that is returned: the caller gets a tensor of its own. No guard is added:
-        symbolic sizes, strides and offsets are equal if their expressions are.
+        No guard is added: symbolic sizes, strides and offsets are equal if their expressions are.
         """
         at = aliased(node)
         sizes = self._sizes_of(node) if at is not None else None
-        if not sizes or any(user.op == "output" for user in node.users):
+        if not sizes:
             return None
         for _ in range(LOOK_BACK):
             if at is None:
