@@ -19,6 +19,7 @@ from lowering.choices import Choices, Cuts, Make
 from lowering.costs import Costs
 from lowering.read import Reading, Value
 from lowering.storage import Storages, cuts_of, maker, outputs
+from lowering.structure import Structure
 
 BLIND_OPERANDS: dict[object, tuple[int, ...]] = {torch.ops.aten.copy_.default: (1,)}
 """Operands of which an observer sees only the values."""
@@ -58,6 +59,7 @@ class _Chooser:
         self.makers: list[dict[int, list[int]]] = []
         self.waiting: list[tuple[int, int, int, dict[int, int]]] = []
         self.heights = _heights(self.values)
+        self.structure = Structure(reading)
         self.storages = Storages(reading)
         mutation = reading.mutation
         self.shared = self.storages.reached(self.class_of, self.enodes) if mutation else {}
@@ -313,9 +315,12 @@ class _Chooser:
         value = self.values[number]
         if len(set(value.operands)) < len(value.operands) and value.nodes[0].op != "output":
             operands = self.agreed(value, operands)
-        term = value.term
-        kind = 0 if term is None else 1 if term.op == "cat" else 2
-        order = (0, self.heights[number], kind, len(value.operands), number)
+        order: tuple[int, ...] = (0,)
+        if len(self.members[self.class_of[number]]) > 1:
+            term = value.term
+            kind = 0 if term is None else 1 if term.op == "cat" else 2
+            simplest = (self.heights[number], kind, len(value.operands))
+            order = (0, *simplest, self.structure.of(number), number)
         return Alternative(self.cost(value), order, operands, NO_GROUP, (Make.NODE, number, copy))
 
     def cost(self, value: Value) -> int:

@@ -297,6 +297,12 @@ FAILED_ONCE = {
         "unary; slice_; unary; cat_of_pieces 12; unary; unary; write 4; unary",
         (14, 6),
     ),
+    "two cats, one observed": (
+        "4; 4",
+        "unary; cat_of_pieces 2 0 0 0 1; unary; cat_of_pieces 4; unary; observe; unary 6; unary; "
+        "unary; unary; equal_parts",
+        (12,),
+    ),
     "two cats of nothing": ("0", "cat_of_pieces; cat_of_pieces 1 0 0 0 0 0 16; unary", (0, 2)),
     "random output": ("4", "random; cat_of_pieces; unary; partition", (3, 4)),
     "late reader of an aliased input": (
