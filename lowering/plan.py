@@ -388,7 +388,9 @@ class _Planner:
         if each.label[0] != Make.NODE:
             self.revalue(node, self.cut_val(each, node, new))
         elif _base(node) is old and not same_place(before, after):
-            self.revalue(node, propagate(node, args, {}, self.val))
+            val = propagate(node, args, {}, self.val)
+            if not same_place(val, node.meta.get("val")):
+                self.revalue(node, val)
         return True
 
     def is_wired(self, each: Alternative, node: Node) -> bool:

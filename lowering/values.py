@@ -68,7 +68,9 @@ def same_place(a: object, b: object) -> bool:
 
 def same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two values have the same strides."""
-    return all(_same(x, y) for x, y in zip(a.stride(), b.stride(), strict=True))
+    return a.dim() == b.dim() and all(
+        _same(x, y) for x, y in zip(a.stride(), b.stride(), strict=True)
+    )
 
 
 def propagate(

@@ -141,6 +141,17 @@ def test_a_reshape_of_a_view(name: str) -> None:
     assert len([node for node in module.graph.nodes if node.op == "call_function"]) == left + 1
 
 
+def test_a_reshape_of_a_view_keeps_its_val() -> None:
+    b = Builder()
+    flat = b.call(aten.reshape.default, b.input(4, 3, 6), [12, 6])
+    view = b.call(aten.reshape.default, flat, [12, 2, 3])
+    module = b.output(b.call(aten.sin.default, view))
+    val = view.meta["val"]
+    check(module)
+    assert view.args[0].op == "placeholder"
+    assert view.meta["val"] is val
+
+
 def test_a_reshape_of_a_view_that_has_other_users() -> None:
     b = Builder()
     x = b.input(4, 6)
