@@ -123,7 +123,7 @@ class _Run:
         passes = [self.once()]
         while passes[-1].again and len(passes) < MAX_PASSES:
             passes.append(self.once())
-        changed = any(each.changed for each in passes)
+        changed = True in [each.changed for each in passes]
         last = passes[-1].saturation
         matches: Counter[str] = Counter()
         for each in passes:
