@@ -6,6 +6,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 
 import pytest
 
@@ -61,6 +62,9 @@ def test_an_error_while_tiling_is_an_engine_error(unraisable: list[str]) -> None
     assert unraisable == []
 
 
+@pytest.mark.skipif(
+    version("egglog") >= "14", reason="nothing is known that makes egglog 14 panic on any thread"
+)
 def test_a_rust_panic_discards_the_egraph(
     unraisable: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,8 +29,8 @@ RETURNED: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
     "pieces": lambda x: x.sin().split([2, 4], 1),
     "pieces_twice": lambda x: (*x.sin().split([2, 4], 1), *x.sin().split([2, 4], 1)),
     "slices_that_tile": lambda x: (y := x.sin(), y[:, :2], y[:, 2:]),
-    "plus_zero": lambda x: (x + 0,),
-    "times_one": lambda x: (x * 1, x / 1, x - 0),
+    "plus_zero": lambda x: (x + 0, x.sin()),
+    "times_one": lambda x: (x * 1, x / 1, x - 0, x.sin()),
     "cat_of_all": lambda x: (torch.cat(x.split([2, 4], 1), 1),),
     "cat_of_slices": lambda x: (torch.cat([x[:, :2], x[:, 2:]], 1), x.sin()),
     "cat_of_all_twice": lambda x: (

@@ -257,8 +257,10 @@ def test_deep_chains_of_what_composes(depth, names):
     """In a process of their own, so that a chain that grows can't take all memory."""
     code = f"""
         import resource
-        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
         from tests.lowering.test_invariants import saturate_deep
+        with open("/proc/self/statm") as file:
+            limit = int(file.read().split()[0]) * resource.getpagesize() + (2 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for name in {names!r}:
             saturate_deep(name, {depth})
     """
