@@ -19,6 +19,7 @@ from lowering.aten import TERMS
 from lowering.bounds import Bounds, Number
 from lowering.layout import reshape_strides, storage_of
 from lowering.mutation import aliased
+from lowering.signature import signature_of
 
 aten = torch.ops.aten
 
@@ -58,7 +59,6 @@ class Views:
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
-        self._sizes: dict[Node, tuple[int, ...] | None] = {}
         self._same: dict[Node, Node] = {}
         self._first: dict[Node, Node] = {}
 
@@ -67,17 +67,17 @@ class Views:
 
         No guard is added: symbolic sizes, strides and offsets are equal if their expressions are.
         """
-        at = aliased(node)
-        sizes = self._sizes_of(node) if at is not None else None
-        if not sizes:
+        val, at = node.meta.get("val"), _first_operand(node)
+        if not isinstance(val, Tensor) or not val.dim():
             return None
         for _ in range(LOOK_BACK):
             if at is None:
                 return None
-            if self._sizes_of(at) == sizes and self._is_same(node.meta["val"], at.meta["val"]):
+            source = at.meta.get("val")
+            if isinstance(source, Tensor) and self._is_same(val, source):
                 self._same[node] = at
                 return at
-            at = self._same.get(at) or aliased(at)
+            at = self._same.get(at) or _first_operand(at)
         return None
 
     def reshaped(self, node: Node) -> Node | None:
@@ -110,21 +110,23 @@ class Views:
     def _codes(self, numbers: Iterable[Number]) -> list[int]:
         return [self._bounds.code(number) for number in numbers]
 
-    def _sizes_of(self, node: Node) -> tuple[int, ...] | None:
-        """The sizes of a node that is a tensor."""
-        if node not in self._sizes:
-            val = node.meta.get("val")
-            sizes = tuple(map(self._bounds.code, val.size())) if isinstance(val, Tensor) else None
-            self._sizes[node] = sizes
-        return self._sizes[node]
-
     def _is_same(self, a: Tensor, b: Tensor) -> bool:
-        code, storage = self._bounds.code, storage_of(a)
+        code = self._bounds.code
         return (
-            storage is not None
-            and storage == storage_of(b)
+            a.dim() == b.dim()
+            and self._codes(a.size()) == self._codes(b.size())
             and a.dtype == b.dtype
             and (a.is_conj(), a.is_neg()) == (b.is_conj(), b.is_neg())
             and code(a.storage_offset()) == code(b.storage_offset())
             and self._codes(a.stride()) == self._codes(b.stride())
+            and storage_of(a) is not None
+            and storage_of(a) == storage_of(b)
         )
+
+
+def _first_operand(node: Node) -> Node | None:
+    """What a node may be a view of, by its schema."""
+    first = node.args[0] if node.args else None
+    if not isinstance(first, Node) or signature_of(node).aliases[:1] != (0,):
+        return None
+    return first
