@@ -461,7 +461,7 @@ class _Planner:
 
     def moved(self, item: int, node: Node) -> bool:
         """Whether a node's value depends on where an operand lies, and that has changed."""
-        base = _base(node)
+        base = self.reading.through.get(node) or _base(node)
         if base is None:
             return False
         choice_of = dict(

@@ -202,6 +202,20 @@ def test_of_symbolic_sizes_without_a_guard() -> None:
     assert targets(module) == {"aten.sin.default": 1}
 
 
+def test_a_reshape_of_symbolic_sizes_follows_what_it_views() -> None:
+    b = Builder()
+    s = b.symbol(5)
+    x = b.input(s, 6)
+    first = b.call(aten.neg.default, b.call(aten.slice.Tensor, x, 1, 0, 3))
+    written = b.call(aten.slice_scatter.default, x, first, 1, 0, 3)
+    rest = b.call(aten.slice.Tensor, written, 1, 3, 6)
+    there = b.call(aten.unsqueeze.default, rest, 0)
+    back = b.call(aten.reshape.default, there, [s, 3, 1])
+    module = b.output(b.call(aten.sin.default, back), first)
+    check(module)
+    assert targets(module)["aten.slice_scatter.default"] == 0
+
+
 def test_a_product_of_what_comes_back_is_merged_with_that_of_the_tensor() -> None:
     b = Builder()
     x, w = b.input(4, 1, 6), b.input(6, 6)
