@@ -226,8 +226,8 @@ def _assert_new_nodes(graph: fx.Graph, old: set[fx.Node]) -> None:
             continue
         assert "val" in node.meta, node.name
         assert node.stack_trace or not traced, node.name
-        source = node.args[0]
-        if node.target.__name__ == "getitem" and source not in old:
+        if node.target.__name__ == "getitem" and node.args[0] not in old:
+            source = node.args[0]
             assert isinstance(source.meta["val"], list)
             assert node.meta["val"] is source.meta["val"][node.args[1]], node.name
 
