@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 from egraph.problem import NO_GROUP, Alternative, Solution
 from lowering.choices import Choices, Cuts, Make
 from lowering.edits import AnyNode, Create, Move, New, Plan, Revalue, Rewire
+from lowering.hoist import hoisted
 from lowering.keep import keep
 from lowering.mutation import aliased, argument
 from lowering.read import Reading
@@ -84,12 +85,12 @@ class _Planner:
         }
 
     def run(self) -> Plan:
-        hoisted = self.hoisted()
+        before = hoisted(self.reading, self.chosen, self.pieces, self.parts, self.made)
         for node in self.reading.nodes:
             item = self.kept.get(node)
             if item is None:
                 continue
-            for reader in hoisted.get(node, ()):
+            for reader in before.get(node, ()):
                 if reader not in self.placed:
                     self.place(reader, node)
             if item in self.placed:
@@ -271,49 +272,6 @@ class _Planner:
             raise Unplannable(f"nothing in the graph has the value of {self.chosen[item].label}")
         views = [each for each in members if values[each].term is not None]
         return values[(views or members)[0]].nodes[0]
-
-    def hoisted(self) -> dict[Node, list[int]]:
-        """Readers that must stand in front of the first write of a storage that they newly view."""
-        mutation = self.reading.mutation
-        found: dict[Node, list[int]] = {}
-        if not mutation:
-            return found
-        readers: dict[int, list[int]] = {}
-        groups = sorted(self.pieces)
-        for item in [*self.chosen, *(~group for group in groups)]:
-            if item < 0 or self.chosen[item].label[0] != Make.SAME:
-                for part in self.parts(item):
-                    readers.setdefault(part, []).append(item)
-        for root, position in mutation.roots.items():
-            write = self.reading.nodes[position]
-            leaves = mutation.leaves(root)
-            stack = [item for item, node in self.made.items() if node in leaves]
-            seen = set(stack)
-            while stack:
-                for item in readers.get(stack.pop(), ()):
-                    if item in seen:
-                        continue
-                    seen.add(item)
-                    node = self.made.get(item)
-                    if node is None and item >= 0 and self.chosen[item].label[0] == Make.NODE:
-                        # Another copy of a node, which comes after the write or isn't made yet.
-                        node = self.replaced(item)
-                        late = True
-                    else:
-                        late = isinstance(node, Node) and write < node
-                    if isinstance(node, Node):
-                        if late and self.may_move(node):
-                            found.setdefault(write, []).append(item)
-                        if aliased(node) is None:
-                            continue
-                    stack.append(item)
-        return found
-
-    def may_move(self, node: Node) -> bool:
-        """Whether a node may stand in front of a write that it comes after."""
-        return node not in self.reading.mutation.after and not (
-            node.op != "call_function" or signature_of(node).effect
-        )
 
     # Arguments
 
