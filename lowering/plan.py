@@ -8,7 +8,7 @@ viewed another storage, from stride arithmetic.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,8 +23,8 @@ from lowering.hoist import hoisted
 from lowering.keep import keep
 from lowering.mutation import aliased, argument
 from lowering.read import Reading
-from lowering.signature import signature, signature_of
-from lowering.sizes import Place, Sizes, Unplannable, expression_of
+from lowering.signature import signature
+from lowering.sizes import Place, Sizes, Unplannable, expression_of, idle_symbols
 from lowering.values import propagate, same_place, view_val
 
 aten = torch.ops.aten
@@ -109,44 +109,13 @@ class _Planner:
                 self.settle(item, node)
             else:
                 self.place(item, node)
-        idle = self.idle_symbols()
+        idle = idle_symbols(self.reading, self.kept, self.out) if self.sizes.held else set()
         self.out.erased = [
             node
             for node in reversed(self.reading.nodes)
             if node.op == "call_function" and (node not in self.kept or node in idle)
         ]
         return self.out
-
-    def idle_symbols(self) -> set[Node]:
-        """Nodes that hold a size which nothing refers to any more."""
-        idle: set[Node] = set()
-        if not self.sizes.held:
-            return idle
-        arguments: dict[Node, Any] = {
-            edit.node: (edit.args, edit.kwargs)
-            for edit in self.out.edits
-            if isinstance(edit, Rewire)
-        }
-        used: set[Node] = set()
-        for edit in self.out.edits:
-            if isinstance(edit, Create):
-                used.update(each for each in _leaves(edit.node.args) if isinstance(each, Node))
-        for node in reversed(self.reading.nodes):
-            if node not in self.kept:
-                continue
-            if (
-                node.op == "call_function"
-                and expression_of(node.meta.get("val")) is not None
-                and not signature_of(node).effect
-                and "unbacked_bindings" not in node.meta
-                and node not in used
-            ):
-                idle.add(node)
-            elif node in arguments:
-                used.update(each for each in _leaves(arguments[node]) if isinstance(each, Node))
-            else:
-                used.update(node.all_input_nodes)
-        return idle
 
     # Where nodes stand
 
@@ -437,16 +406,6 @@ class _Planner:
     def propagated(self, item: int, node: Node) -> object:
         args, kwargs = self.arguments(item, node)
         return propagate(node, args, kwargs, self.val)
-
-
-def _leaves(arguments: Any) -> Iterator[Any]:
-    if isinstance(arguments, dict):
-        arguments = arguments.values()
-    elif not isinstance(arguments, (list, tuple)):
-        yield arguments
-        return
-    for each in arguments:
-        yield from _leaves(each)
 
 
 def _base(node: Node) -> Node | None:

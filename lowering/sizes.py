@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,9 @@ from torch import SymInt
 from torch.fx import Node
 
 from lowering.bounds import Bounds, Number
-from lowering.edits import AnyNode, Create, New, Plan
+from lowering.edits import AnyNode, Create, New, Plan, Rewire
+from lowering.read import Reading
+from lowering.signature import signature_of
 
 aten = torch.ops.aten
 
@@ -123,3 +125,47 @@ class Sizes:
 def expression_of(number: object) -> object:
     """What a symbolic integer is known by, or None."""
     return number.node.expr if isinstance(number, SymInt) else None
+
+
+def idle_symbols(reading: Reading, kept: Container[Node], plan: Plan) -> set[Node]:
+    """Nodes that hold a size which nothing refers to any more once the edits are made.
+
+    Args:
+        reading: the graph.
+        kept: the nodes that stay.
+        plan: the edits.
+    """
+    idle: set[Node] = set()
+    arguments: dict[Node, Any] = {
+        edit.node: (edit.args, edit.kwargs) for edit in plan.edits if isinstance(edit, Rewire)
+    }
+    used: set[Node] = set()
+    for edit in plan.edits:
+        if isinstance(edit, Create):
+            used.update(each for each in _leaves(edit.node.args) if isinstance(each, Node))
+    for node in reversed(reading.nodes):
+        if node not in kept:
+            continue
+        if (
+            node.op == "call_function"
+            and expression_of(node.meta.get("val")) is not None
+            and not signature_of(node).effect
+            and "unbacked_bindings" not in node.meta
+            and node not in used
+        ):
+            idle.add(node)
+        elif node in arguments:
+            used.update(each for each in _leaves(arguments[node]) if isinstance(each, Node))
+        else:
+            used.update(node.all_input_nodes)
+    return idle
+
+
+def _leaves(arguments: Any) -> Iterator[Any]:
+    if isinstance(arguments, dict):
+        arguments = arguments.values()
+    elif not isinstance(arguments, (list, tuple)):
+        yield arguments
+        return
+    for each in arguments:
+        yield from _leaves(each)
