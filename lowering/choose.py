@@ -76,11 +76,10 @@ class _Chooser:
         while self.waiting:
             choice, number, copy, sources = self.waiting.pop()
             if number < 0:
-                self.problem.choices[choice] = self.plain_alternatives(choice, self.eclass[choice])
+                found = self.plain_alternatives(choice, self.eclass[choice])
             else:
-                self.problem.choices[choice] = self.anchored_alternatives(
-                    choice, number, copy, sources
-                )
+                found = self.anchored_alternatives(choice, number, copy, sources)
+            self.problem.choices[choice] = self.told_apart(found)
         if self.variants:
             for eclass, plain in self.plains.items():
                 self.problem.choices[plain].extend(self.through_variants(plain, eclass))
@@ -356,6 +355,24 @@ class _Chooser:
         self.makers[group].setdefault(enode.params[0], []).append(choice)
         order = (2, below, *pieces.params)
         return Alternative(self.costs.piece, order, (), group, (Make.PIECE, *enode.params))
+
+    def told_apart(self, alternatives: list[Alternative]) -> list[Alternative]:
+        """The alternatives, those that come equal in the order told apart by what they view."""
+        if len({each.order for each in alternatives}) == len(alternatives):
+            return alternatives
+        return [
+            each._replace(order=(*each.order, *map(self.structure_of, self.viewed_by(each))))
+            for each in alternatives
+        ]
+
+    def viewed_by(self, each: Alternative) -> tuple[int, ...]:
+        """The choices that an alternative is made of."""
+        return each.children if each.group == NO_GROUP else (self.cuts[each.group].source,)
+
+    def structure_of(self, choice: int) -> int:
+        """What tells the e-class of a choice apart from others, however the graph was written."""
+        members = self.members.get(self.eclass[choice], ())
+        return min([self.structure.of(member) for member in members], default=0)
 
     def close_groups(self) -> None:
         """Give each group its members, and drop groups with a piece that nobody may want."""

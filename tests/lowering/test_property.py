@@ -304,6 +304,7 @@ FAILED_ONCE = {
         (12,),
     ),
     "a copy of keywords alone": ("4", "cat 0 0 0 8; cat_of_pieces", (0, 1)),
+    "nothing of two inputs": ("4", "reshape; scatter_into_empty; slice_; scatter_pieces", (0,)),
     "two cats of nothing": ("0", "cat_of_pieces; cat_of_pieces 1 0 0 0 0 0 16; unary", (0, 2)),
     "random output": ("4", "random; cat_of_pieces; unary; partition", (3, 4)),
     "late reader of an aliased input": (
