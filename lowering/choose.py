@@ -314,12 +314,9 @@ class _Chooser:
         value = self.values[number]
         if len(set(value.operands)) < len(value.operands) and value.nodes[0].op != "output":
             operands = self.agreed(value, operands)
-        order: tuple[int, ...] = (0,)
-        if len(self.members[self.class_of[number]]) > 1:
-            term = value.term
-            kind = 0 if term is None else 1 if term.op == "cat" else 2
-            simplest = (self.heights[number], kind, len(value.operands))
-            order = (0, *simplest, self.structure.of(number), number)
+        term = value.term
+        kind = 0 if term is None else 1 if term.op == "cat" else 2
+        order = (0, self.heights[number], kind, len(value.operands))
         return Alternative(self.cost(value), order, operands, NO_GROUP, (Make.NODE, number, copy))
 
     def cost(self, value: Value) -> int:
@@ -357,22 +354,20 @@ class _Chooser:
         return Alternative(self.costs.piece, order, (), group, (Make.PIECE, *enode.params))
 
     def told_apart(self, alternatives: list[Alternative]) -> list[Alternative]:
-        """The alternatives, those that come equal in the order told apart by what they view."""
+        """The alternatives, those that come equal in the order told apart by their structure."""
         if len({each.order for each in alternatives}) == len(alternatives):
             return alternatives
         return [
-            each._replace(order=(*each.order, *map(self.structure_of, self.viewed_by(each))))
-            for each in alternatives
+            each._replace(order=(*each.order, *self.structure_of(each))) for each in alternatives
         ]
 
-    def viewed_by(self, each: Alternative) -> tuple[int, ...]:
-        """The choices that an alternative is made of."""
-        return each.children if each.group == NO_GROUP else (self.cuts[each.group].source,)
-
-    def structure_of(self, choice: int) -> int:
-        """What tells the e-class of a choice apart from others, however the graph was written."""
-        members = self.members.get(self.eclass[choice], ())
-        return min([self.structure.of(member) for member in members], default=0)
+    def structure_of(self, each: Alternative) -> list[int]:
+        """What tells an alternative apart from others, however the graph was written."""
+        if each.label[0] == Make.NODE:
+            return [self.structure.of(each.label[1])]
+        sources = each.children if each.group == NO_GROUP else (self.cuts[each.group].source,)
+        members = [self.members.get(self.eclass[source], ()) for source in sources]
+        return [min(map(self.structure.of, numbers), default=0) for numbers in members]
 
     def close_groups(self) -> None:
         """Give each group its members, and drop groups with a piece that nobody may want."""
