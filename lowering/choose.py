@@ -14,9 +14,10 @@ from collections.abc import Hashable, Iterable, Iterator
 import torch
 
 from egraph.eclasses import EClasses, ENode
-from egraph.problem import NO_GROUP, Alternative, Group, Problem
+from egraph.problem import NO_GROUP, Alternative, Problem
 from lowering.choices import Choices, Cuts, Make
 from lowering.costs import Costs
+from lowering.groups import Groups
 from lowering.read import Reading, Value
 from lowering.storage import Storages, cuts_of, maker, outputs
 from lowering.structure import Structure
@@ -50,13 +51,11 @@ class _Chooser:
             self.class_of.append(eclass)
         self.problem = Problem()
         self.eclass: list[int] = []
-        self.cuts: list[Cuts] = []
         self.plains: dict[int, int] = {}
         self.anchors: dict[tuple[int, int], int] = {}
         self.places: dict[Hashable, int] = {}
         self.variants: dict[int, dict[int, tuple[int, int]]] = {}
-        self.groups: dict[tuple[int, int], int] = {}
-        self.makers: list[dict[int, list[int]]] = []
+        self.groups = Groups()
         self.waiting: list[tuple[int, int, int, dict[int, int]]] = []
         self.heights = _heights(self.values)
         self.structure = Structure(reading)
@@ -83,11 +82,11 @@ class _Chooser:
         if self.variants:
             for eclass, plain in self.plains.items():
                 self.problem.choices[plain].extend(self.through_variants(plain, eclass))
-        self.close_groups()
+        self.groups.close(self.problem, self.costs.split, self.count, self.preference)
         return Choices(
             self.problem,
             self.eclass,
-            self.cuts,
+            self.groups.cuts,
             self.class_of,
             self.members,
             bool(self.variants),
@@ -103,7 +102,7 @@ class _Chooser:
         enodes, members, bases = self.enodes, self.members, self.storages.base
         choices, potential, eclasses = self.problem.choices, self.problem.potential, self.eclass
         fixed, plains, known = self.fixed, self.plains, len(self.enodes)
-        nothing_written, node = not self.reading.mutation, Make.NODE
+        written, node = bool(self.reading.mutation), Make.NODE
         for number, (eclass, value) in enumerate(zip(self.class_of, self.values, strict=True)):
             if (
                 (eclass < known and (enodes[eclass] or len(members[eclass]) > 1))
@@ -121,7 +120,7 @@ class _Chooser:
             choices.append([])
             children = tuple([fixed[operand] for operand in value.operands])
             if -1 in children:
-                if not nothing_written or self.reading.sees_layout(number):
+                if written or self.reading.sees_layout(number):
                     self.problem.unsure.append(choice)
                     self.waiting.append((choice, -1, 0, {}))
                     continue
@@ -343,13 +342,8 @@ class _Chooser:
             make = Make.SLICE if enode.op == "slice" else Make.SELECT
             order = (1, below, *enode.params)
             return Alternative(self.costs.slice, order, (source,), NO_GROUP, (make, *enode.params))
-        key = (enode.children[0], source)
-        group = self.groups.get(key)
-        if group is None:
-            group = self.groups[key] = len(self.cuts)
-            self.cuts.append(Cuts(pieces.op, pieces.params, source))
-            self.makers.append({})
-        self.makers[group].setdefault(enode.params[0], []).append(choice)
+        cuts = Cuts(pieces.op, pieces.params, source)
+        group = self.groups.join(choice, enode.params[0], enode.children[0], cuts)
         order = (2, below, *pieces.params)
         return Alternative(self.costs.piece, order, (), group, (Make.PIECE, *enode.params))
 
@@ -365,31 +359,11 @@ class _Chooser:
         """What tells an alternative apart from others, however the graph was written."""
         if each.label[0] == Make.NODE:
             return [self.structure.of(each.label[1])]
-        sources = each.children if each.group == NO_GROUP else (self.cuts[each.group].source,)
+        sources = (
+            each.children if each.group == NO_GROUP else (self.groups.cuts[each.group].source,)
+        )
         members = [self.members.get(self.eclass[source], ()) for source in sources]
         return [min(map(self.structure.of, numbers), default=0) for numbers in members]
-
-    def close_groups(self) -> None:
-        """Give each group its members, and drop groups with a piece that nobody may want."""
-        dropped: set[tuple[int, int]] = set()
-        for group, (cuts, by_piece) in enumerate(zip(self.cuts, self.makers, strict=True)):
-            count = self.count(cuts)
-            members = []
-            for i in range(count):
-                # A piece that is wanted plain and anchored is made anchored, and shared.
-                wanting = by_piece.get(i, [])
-                best = min(wanting, key=self.preference) if len(wanting) > 1 else [*wanting, -1][0]
-                members.append(best)
-                if len(wanting) > 1:
-                    dropped.update((choice, group) for choice in wanting if choice != best)
-            if -1 in members:
-                dropped.update((choice, group) for each in by_piece.values() for choice in each)
-                members = []
-            self.problem.groups.append(Group(self.costs.split, (cuts.source,), tuple(members)))
-        for choice in sorted({choice for choice, _ in dropped}):
-            self.problem.choices[choice] = [
-                each for each in self.problem.choices[choice] if (choice, each.group) not in dropped
-            ]
 
     def preference(self, choice: int) -> tuple[bool, int]:
         """Sorts anchored choices before plain ones."""
@@ -410,15 +384,14 @@ class _Chooser:
         value = self.values[number]
         if value.nodes[0].op == "output":
             return self.demand_of_outputs(value)
-        class_of, stale = self.class_of, self.reading.mutation
+        class_of, mutation, node = self.class_of, self.reading.mutation, value.nodes[0]
         if not self.reading.sees_layout(number):
-            if not stale:
+            if not mutation:
                 return tuple([self.plain(class_of[operand]) for operand in value.operands])
             also_blind: Iterable[int] = range(len(value.operands))
         else:
-            also_blind = BLIND_OPERANDS.get(value.nodes[0].target, ())
+            also_blind = BLIND_OPERANDS.get(node.target, ())
         # What reads a storage after a write, or views one that is read then, means that storage.
-        mutation, node = self.reading.mutation, value.nodes[0]
         bound = node in mutation.epochs or node in mutation.live
         return tuple(
             [

@@ -40,13 +40,8 @@ def keep(reading: Reading, code: dict[int, int], choices: Choices, solution: Sol
             keeper.out.pieces.setdefault(each.group, {})[each.label[1]] = choice
         elif each.label[0] == Make.NODE:
             number = each.label[1]
-            if choices.is_only(reading, number):
-                node = reading.values[number].nodes[0]
-                if node not in keeper.out.item_of:
-                    keeper.out.item_of[node] = choice
-                    keeper.out.node_of[choice] = node
-            else:
-                keeper.give(choice, keeper.nodes(each))
+            only = choices.is_only(reading, number)
+            keeper.give(choice, reading.values[number].nodes if only else keeper.nodes(each))
         elif each.label[0] != Make.SAME:
             views.append(choice)
     sources = [(choice, solution.chosen[choice].children[0]) for choice in views]

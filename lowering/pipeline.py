@@ -29,7 +29,7 @@ from lowering.provenance import rewrites
 from lowering.read import Reading, Unsupported, read
 from lowering.report import Report, Rewrite
 from lowering.signature import name_of
-from lowering.views import simplify
+from lowering.views import has_simpler
 from lowering.write import write
 
 log = logging.getLogger(__name__)
@@ -123,8 +123,11 @@ class _Run:
         passes = [self.once()]
         while passes[-1].again and len(passes) < MAX_PASSES:
             passes.append(self.once())
+        # A list: Python ignores an interrupt that comes while an unfinished generator is closed.
         changed = True in [each.changed for each in passes]
-        last = passes[-1].saturation
+        ends = [each.saturation for each in passes]
+        cut_short = [each for each in ends if each.stopped != "saturated"]
+        last = (cut_short or ends)[-1]
         matches: Counter[str] = Counter()
         for each in passes:
             matches.update(each.saturation.matches)
@@ -163,7 +166,7 @@ class _Run:
                 made[edit.node] if isinstance(edit, Create) else edit.node for edit in edits.edits
             ]
             changed = edits.is_rewrite()
-            again = changed and "slice" in options.families and simplify(touched)
+            again = changed and "slice" in options.families and has_simpler(touched)
         return _Pass(saturation, solution.inexact, changed, rewritten(made), again)
 
     def search(self, reading: Reading, loaded: Loaded) -> tuple[Saturation, Choices, Solution]:

@@ -43,7 +43,7 @@ LOOK_BACK = 64
 """How many views are looked through at most."""
 
 
-def simplify(nodes: Iterable[Node]) -> bool:
+def has_simpler(nodes: Iterable[Node]) -> bool:
     """Whether any of the nodes, changed since they were read, has a simpler view now."""
     views = Views(Bounds())
     return any(

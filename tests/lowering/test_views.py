@@ -180,6 +180,18 @@ def test_what_a_view_is_may_only_come_out_when_other_rules_are_done() -> None:
     assert targets(module) == {"aten.reshape.default": 1, "aten.sin.default": 2}
 
 
+def test_a_budget_that_was_used_up_is_told_though_the_graph_was_read_again() -> None:
+    b = Builder()
+    flat = b.call(aten.reshape.default, b.input(4, 6), [24])
+    pieces = b.call(aten.split_with_sizes.default, flat, [9, 15])
+    items = [b.call(operator.getitem, pieces, i) for i in range(2)]
+    whole = b.call(aten.cat.default, items)
+    module = b.output(b.call(aten.sin.default, b.call(aten.reshape.default, whole, [8, 3])))
+    report = saturate(module, Options(max_iterations=1))
+    assert targets(module) == {"aten.reshape.default": 1, "aten.sin.default": 1}
+    assert (report.stopped, "max_iterations=1" in report.reason) == ("iterations", True)
+
+
 def test_a_reshape_of_a_view_of_what_is_written() -> None:
     b = Builder()
     x = b.input(4, 6)
