@@ -46,12 +46,14 @@ LOOK_BACK = 64
 def has_simpler(nodes: Iterable[Node]) -> bool:
     """Whether any of the nodes, changed since they were read, has a simpler view now."""
     views = Views(Bounds())
-    return any(
-        views.whole(node) is not None
-        or (node.target in RESHAPES and views.reshaped(node) is not None)
-        for node in nodes
-        if node.target not in TERMS and node.target is not operator.getitem
-    )
+    for node in nodes:
+        if node.target in TERMS or node.target is operator.getitem:
+            continue
+        if views.whole(node) is not None:
+            return True
+        if node.target in RESHAPES and views.reshaped(node) is not None:
+            return True
+    return False
 
 
 class Views:
